@@ -160,6 +160,13 @@ class Channel:
             client.in_flight_count -= 1
             self.add_if_ready(client)
 
+    def dropped(self, client_id: int) -> None:
+        """Note that a message in flight was dropped. Its client may have left."""
+        client = self.clients.get(client_id)
+        if client is not None:
+            client.in_flight_count -= 1
+            self.add_if_ready(client)
+
     def wake(self) -> None:
         """Deliver messages at the end of the turn."""
         if not self._is_awake:

@@ -44,6 +44,7 @@ from nsqx.nsqd.peek_api import add_peek_route
 from nsqx.nsqd.publish_options import NO_OFFSET, has_options, query_options
 from nsqx.nsqd.refusals import refused
 from nsqx.nsqd.request_targets import find_topic, find_topic_and_channel, find_topic_and_channel_name
+from nsqx.nsqd.retention_api import RetentionAPI
 from nsqx.nsqd.topic_config_api import TopicConfigAPI
 from nsqx.nsqd.topic_settings import STORES
 from nsqx.units import NS_PER_MS, NS_PER_S
@@ -116,6 +117,7 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
     router.add("PUT", "/topic/config", in_turn(configs.set_topic), body_limit=value_limit)
     router.add("GET", "/channel/config", configs.get_channel)
     router.add("PUT", "/channel/config", in_turn(configs.set_channel), body_limit=value_limit)
+    router.add("POST", "/log/trim", in_turn(RetentionAPI(broker).trim))
     router.add("GET", "/config/:option", administration.get_option)
     router.add("PUT", "/config/:option", administration.set_option, body_limit=value_limit)
     add_log_routes(router, broker)

@@ -10,7 +10,8 @@ loop polls for a moment until as many publishes wait as there were around the la
 Finished messages are no reason for a write of their own: they wait up to _CHANGES_NS for a frame. What no client waits
 for is synced with the next frame that is, or after --sync-timeout.
 
-Once a second, logs that have changed are searched for finished segments. A checkpoint removes these.
+Once a second, the limits of logs that have changed are applied (see ``log_retention``), and finished segments are
+searched. A checkpoint removes these.
 
 If a sync fails, the batches are written to another file at once. If a write fails, those who wait get the error, new
 publishes are refused, and the write is retried every second.
@@ -216,6 +217,11 @@ class LogCommits:
             duration_ms = (self._clock.now_ns() - start_ns) // NS_PER_MS
             self._logger.info("LOG: opened %d topic logs in %d ms", len(store.logs), duration_ms)
         return list(store.logs.values())
+
+    @property
+    def is_recovering(self) -> bool:
+        """True until the messages of an earlier process are in segments, which is so unless that has failed."""
+        return self._store is not None and self._store.is_recovering
 
     @property
     def has_logs(self) -> bool:
@@ -517,6 +523,17 @@ class LogCommits:
 
     # Finished segments
 
+    def join(self, log: TopicLog) -> None:
+        """Write all that is pending in a log in one frame, however large it is."""
+        assert self._store is not None
+        self._store.join(log)
+
+    def look_at(self, log: TopicLog) -> None:
+        """Apply the limits of a log again, and search it for segments that can be removed."""
+        if self._store is not None:
+            self._store.look_at(log)
+            self._find_finished_later()
+
     def _find_finished_later(self) -> None:
         is_possible = self._store is not None and self._store.has_changed and not self._is_closing
         if is_possible and self._finished_timer is None:
@@ -525,6 +542,9 @@ class LogCommits:
     def _find_finished(self) -> None:
         self._finished_timer = None
         if self._store is not None and not self._is_closing:
+            for log in self._store.changed:
+                if log in self._flows:
+                    self._flows[log].retention.check()
             self._store.find_finished()
             if self._store.wants_checkpoint:
                 self._begin_checkpoint()

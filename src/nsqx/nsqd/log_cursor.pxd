@@ -43,6 +43,9 @@ cdef class LogCursor(ChannelStore):
     cdef int64_t _start_number
     cdef int64_t _number
     cdef Window _window
+    cdef dict _early_due
+    cdef readonly int64_t dropped_count
+    cdef readonly int64_t expired_count
 
     @cython.locals(channel=Channel)
     cpdef arrived(self, int64_t released, int64_t released_number, int64_t count)
@@ -52,7 +55,7 @@ cdef class LogCursor(ChannelStore):
     cpdef bint has_messages(self) except -1
     @cython.locals(
         window=Window, channel=Channel, reader=LogReader, chosen=Client, client=Client, released=int64_t, earliest_ns=int64_t,
-        offset=int64_t, is_new=bint, found=int, attempts=int64_t, room=int64_t, frames=bytearray
+        offset=int64_t, is_new=bint, found=int, attempts=int64_t, room=int64_t, frames=bytearray, expired_count=int64_t
     )
     cpdef int64_t hand_out(self, ReadyClients ready, int64_t now_ns) except? -1
     @cython.final

@@ -24,12 +24,16 @@ from nsqx.wire import byteops
 from nsqx.wire.message import NODE_MASK, advance_id
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.client import Client
+    from nsqx.nsqd.log_copies import CopiedMessage
     from nsqx.nsqd.log_flow import LogFlow
     from nsqx.nsqd.log_stats import CursorStats
     from nsqx.nsqd.ready_clients import ReadyClients
+    from nsqx.nsqd.topic_settings import TopicSettings
     from nsqx.queues.log.log import TopicLog
 
 # Typed in the .pxd.
@@ -45,6 +49,8 @@ _OUTPUT_LIMIT = OUTPUT_LIMIT
 _RETRY_NS = 100 * NS_PER_MS
 # How many timed-out and how many due messages are put back in one turn of the loop.
 _PUT_BACK_PER_TURN = 2000
+# How many expired messages are finished in one turn.
+_EXPIRED_PER_TURN = 5000
 
 
 class CursorSnapshot(NamedTuple):
@@ -63,6 +69,7 @@ class LogCursor(ChannelStore):
         "_channel",
         "_clock",
         "_dead_letters",
+        "_early_due",
         "_first_id",
         "_first_linear_id",
         "_flow",
@@ -81,6 +88,8 @@ class LogCursor(ChannelStore):
         "_run_end",
         "_start_number",
         "_window",
+        "dropped_count",
+        "expired_count",
     )
 
     def __init__(self, channel: Channel, flow: LogFlow, log: TopicLog, broker: Broker, start: int) -> None:
@@ -98,6 +107,10 @@ class LogCursor(ChannelStore):
         self._reads = flow.reads
         self._new_reader = LogReader(log, broker.logs.blocks)
         self._again_reader = LogReader(log, broker.logs.blocks)
+        self.note_settings(flow.settings)
+        self.dropped_count = 0  # by limits of the log, and by trims
+        self.expired_count = 0
+        self._early_due: dict[int, int] = {}  # due times of copied messages that were not reached
         self._is_reading = False
         self._is_changed = False  # the flow will take changes
         self._released = flow.released  # the channel may have what is before it
@@ -154,7 +167,8 @@ class LogCursor(ChannelStore):
     def depth(self) -> int:
         """Waiting messages, without those in flight or deferred."""
         window = self._window
-        return max(0, self._released_number - self._next_number) + window.again_count + window.aside_count
+        waiting_count = max(0, self._released_number - self._next_number) + window.again_count + window.aside_count
+        return waiting_count - self._early_count() if self._early_due else waiting_count
 
     @property
     def backend_depth(self) -> int:
@@ -169,7 +183,7 @@ class LogCursor(ChannelStore):
     @property
     def deferred_count(self) -> int:
         """Deferred messages, of the channel and of the topic."""
-        return self._window.deferred_count + self._flow.deferred_count(self._window.next)
+        return self._window.deferred_count + self._early_count() + self._flow.deferred_count(self._window.next)
 
     @property
     def next(self) -> int:
@@ -188,7 +202,14 @@ class LogCursor(ChannelStore):
             "next": window.next,
             "holes": window.in_flight_count + window.again_count + window.aside_count + window.deferred_count,
             "dead": self._channel.dead_count,
+            "dropped": self.dropped_count,
+            "expired": self.expired_count,
+            "oldest": self._flow.time_of(window.floor()) if self._has_unfinished() else 0,
         }
+
+    def _has_unfinished(self) -> bool:
+        window = self._window
+        return self.depth > 0 or window.in_flight_count > 0 or window.deferred_count > 0
 
     # Arrivals
 
@@ -237,6 +258,7 @@ class LogCursor(ChannelStore):
         channel = self._channel
         released = self._released
         earliest_ns = _NEVER_NS
+        expired_count = 0
         room = 0  # how many messages ``client`` gets before it is the turn of another one
         while not self._is_reading:
             offset = window.choose(released)
@@ -254,6 +276,13 @@ class LogCursor(ChannelStore):
                     self._is_reading = True
                     self._reads.read(offset, self._on_read)
                 break
+            if reader.expires_ns != _NEVER_NS and found == _FOUND and ready.has_any() and self._is_expired(reader):
+                self._expire_message(offset)
+                expired_count += 1
+                if expired_count >= _EXPIRED_PER_TURN:
+                    earliest_ns = now_ns  # the rest in another turn
+                    break
+                continue
             if is_new and reader.is_addressed and found == _FOUND and ready.has_any() and self._hold(reader):
                 continue
             if room <= 0:
@@ -291,6 +320,21 @@ class LogCursor(ChannelStore):
             self._drop_oldest()
         return earliest_ns
 
+    def _is_expired(self, reader: LogReader) -> bool:
+        return reader.expires_ns <= self._clock.wall_ns()
+
+    def _expire_message(self, offset: int) -> None:
+        """Finish the chosen message, which must not be delivered any more."""
+        if offset == self._window.next:
+            self._next_number += 1
+        self._window.discard(offset)
+        self.expired_count += 1
+        self._note_changes(is_urgent=False)
+
+    def note_settings(self, settings: TopicSettings) -> None:
+        """Use the settings of the topic."""
+        self._new_reader.ttl_ns = self._again_reader.ttl_ns = settings.message_ttl
+
     def _hold(self, reader: LogReader) -> bool:
         """Make a message that was delivered before, or that is not due, wait as such; False if it is neither."""
         attempts, due_ns = reader.attempts(), reader.due_ns()
@@ -298,6 +342,8 @@ class LogCursor(ChannelStore):
         if not attempts and delay_ns <= 0:
             return False
         due_ns = self._clock.now_ns() + delay_ns if delay_ns > 0 else 0
+        if self._early_due:
+            self._early_due.pop(self._window.next, None)
         self._window.hold(attempts, due_ns)
         self._next_number += 1
         self._note_changes(is_urgent=False)
@@ -334,6 +380,75 @@ class LogCursor(ChannelStore):
         self._next_number = self._number_of(self._window.next)
         # What is released was counted when it was released, or is older than the channel.
         self._start_number = max(self._next_number, self._released_number)
+
+    # Retention
+
+    @property
+    def channel_name(self) -> str:
+        """The name of the channel."""
+        return self._channel.name
+
+    @property
+    def floor(self) -> int:
+        """The first unfinished offset."""
+        return self._window.floor()
+
+    def count_below(self, first: int) -> int:
+        """Return how many unfinished messages below ``first`` the channel has, without those of the topic."""
+        waiting_count = self._flow.count_for(self._number, self._window.next, min(first, self._released))
+        addressed = self._addressed_from(max(self._window.next, self._released))
+        waiting_count += sum(max(0, min(end, first) - start) for start, end in addressed)
+        return waiting_count + self._window.count_below(first)
+
+    def copy_limit(self) -> int:
+        """Return the first offset of a message that is in flight or was never delivered, or the end of the log."""
+        if self._number == EVERY_CHANNEL:
+            return int(self._log.end)  # an ephemeral channel keeps nothing
+        window = self._window
+        new_first: int = self._log.state.next_run(self._number, window.next, self._log.end)[0]
+        in_flight = window.oldest_in_flight()
+        return min(in_flight, new_first) if in_flight < window.next else new_first
+
+    def waiting_below(self, end: int) -> list[int]:
+        """Return the offsets below ``end`` of the messages that wait to be delivered again, or are not due."""
+        return self._window.waiting_below(end) if self._number != EVERY_CHANNEL else []
+
+    def copy(self, messages: Mapping[int, CopiedMessage], changes: Changes) -> int:
+        """Append those of the messages again that wait, for this channel alone; return how many.
+
+        ``changes`` finish the old ones. The caller writes both in one frame.
+        """
+        waiting = self._window.waiting_among(messages) if self._number != EVERY_CHANNEL else {}
+        if not waiting:
+            return 0
+        offsets = sorted(waiting)
+        for offset in offsets:
+            item, timestamp, ttl_ns = messages[offset]
+            attempts, due_ns = self._hole(*waiting[offset])
+            again = self._log.append_addressed(self._number, item, 1, timestamp, attempts, due_ns, ttl_ns)
+            self._next_number -= 1
+            if due_ns:
+                self._early_due[again] = waiting[offset][1]
+        self._window.forget(offsets)
+        changes.finish(self._number, [(offset, offset + 1) for offset in offsets])
+        return len(offsets)
+
+    def _early_count(self) -> int:
+        """Return how many messages wait in the log that were copied and are not due."""
+        now_ns = self._clock.now_ns() if self._early_due else 0
+        return sum([due_ns > now_ns for due_ns in self._early_due.values()])
+
+    def trim(self, first: int, released: int, released_number: int) -> None:
+        """Drop every message below ``first``; the log has dropped them. The rest is as in ``arrived``."""
+        self.dropped_count += self.count_below(first)
+        self._released = released
+        self._released_number = released_number
+        self._early_due = {offset: due_ns for offset, due_ns in self._early_due.items() if offset >= first}
+        for client_id in self._window.trim(first):
+            self._channel.dropped(client_id)
+        self.count_again()
+
+    # Deadlines
 
     def expire(self, now_ns: int) -> None:
         """Put back some of the timed-out and due messages."""
@@ -537,6 +652,7 @@ class LogCursor(ChannelStore):
     def _move(self, offset: int, changes: Changes) -> None:
         """Forget every unfinished message and continue at ``offset``, with further changes."""
         self._window.seek(offset)
+        self._early_due = {}
         if self._number != EVERY_CHANNEL:
             changes.move(self._number, offset)
             self._change(changes)

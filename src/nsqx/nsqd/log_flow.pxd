@@ -30,9 +30,13 @@ cdef class LogFlow(TopicFlow):
     cdef object _due_timer
     cdef int64_t _due_timer_ns
     cdef bint _is_reading
+    cdef bint _is_loading_index
     cdef dict _refused
     cdef int64_t _duplicate_count
     cdef int64_t _forgotten_count
+    cdef int64_t _dropped_count
+    cdef public int64_t room
+    cdef readonly object retention
 
     @cython.locals(now_ns=int64_t)
     cpdef publish(self, bytes items, Py_ssize_t count)

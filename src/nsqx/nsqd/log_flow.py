@@ -13,30 +13,34 @@ message is how many messages the flow has appended before it. Differences of num
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
+from nsqx.errors import DiskQueueError
 from nsqx.nsqd.log_cursor import LogCursor
 from nsqx.nsqd.log_reads import LogReads
-from nsqx.nsqd.log_stats import NO_SPACE, WRITE_FAILED
+from nsqx.nsqd.log_retention import NO_LIMIT, LogRetention
+from nsqx.nsqd.log_stats import LOG_FULL, NO_SPACE, WRITE_FAILED
 from nsqx.nsqd.publish_options import NO_OFFSET, PublishOptions, PublishOutcome
 from nsqx.nsqd.topic_flow import TopicFlow
 from nsqx.nsqd.topic_settings import AUTO, BEGINNING, FSYNC, LOG, WRITE
-from nsqx.queues.log.batch import PRODUCER
+from nsqx.queues.log.batch import PRODUCER, TTL, encode_ttl
 from nsqx.queues.log.producers import ProducerTag
 from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
+from nsqx.queues.log.segment_times import SegmentIndexJob
 from nsqx.queues.log.state import EVERY_CHANNEL, Changes
 from nsqx.units import NS_PER_MS
 
 if TYPE_CHECKING:
-    from nsqx.errors import DiskQueueError
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.channel_store import ChannelStore
     from nsqx.nsqd.clock import Timer
+    from nsqx.nsqd.log_copies import CopiedMessage
     from nsqx.nsqd.log_stats import LogStats
     from nsqx.nsqd.topic import Topic
+    from nsqx.nsqd.topic_settings import TopicSettings
     from nsqx.queues.log.log import ReadJob, TopicLog
 
 # How many due messages are appended in one turn of the loop.
@@ -59,6 +63,7 @@ class LogFlow(TopicFlow):
         "_broker",
         "_clock",
         "_cursors",
+        "_dropped_count",
         "_due",
         "_due_reader",
         "_due_timer",
@@ -69,6 +74,7 @@ class LogFlow(TopicFlow):
         "_held_deferred",
         "_held_from",
         "_is_flowing",
+        "_is_loading_index",
         "_is_reading",
         "_limit",
         "_limit_number",
@@ -81,6 +87,8 @@ class LogFlow(TopicFlow):
         "reads",
         "released",
         "released_number",
+        "retention",
+        "room",
     )
 
     def __init__(self, topic: Topic, broker: Broker, log: TopicLog) -> None:
@@ -112,14 +120,18 @@ class LogFlow(TopicFlow):
         self._held_from = self._limit if state.channels else 0
         self._held_deferred = sum(offset >= self._held_from for offset in state.deferred)
         self._unreleased_due: deque[_DueMessage] = deque()
-        self.reads = LogReads(log, broker.logs, self._end_read)
+        self.reads = LogReads(log, broker.logs, self.end_read)
         self._due_reader = LogReader(log, broker.logs.blocks)
         self._due_timer: Timer | None = None
         self._due_timer_ns = 0
         self._is_reading = False
         self._duplicate_count = 0
         self._forgotten_count = 0
-        self._refused = {NO_SPACE: 0, WRITE_FAILED: 0}
+        self._is_loading_index = False
+        self._refused = {NO_SPACE: 0, WRITE_FAILED: 0, LOG_FULL: 0}
+        self._dropped_count = 0  # messages that no channel had
+        self.room = NO_LIMIT  # how many bytes can be published before the limits of the log are checked
+        self.retention = LogRetention(self, topic, log, broker)
         self._logs.add(log, self)
         self._arm()
 
@@ -167,11 +179,22 @@ class LogFlow(TopicFlow):
             "producers": len(log.state.producers),
             "producers_forgotten": self._forgotten_count,
             "duplicates": self._duplicate_count,
+            "kept_bytes": self.retention.kept_bytes,
+            "dropped": self._dropped_count + sum([cursor.dropped_count for cursor in self._cursors]),
+            "expired": sum([cursor.expired_count for cursor in self._cursors]),
         }
 
     def note_settings(self) -> None:
         """Use the changed settings of the topic."""
         self.is_synced = self._topic.settings.durability == FSYNC
+        self.retention.note_settings()
+        for cursor in self._cursors:
+            cursor.note_settings(self._topic.settings)
+
+    @property
+    def settings(self) -> TopicSettings:
+        """The settings of the topic."""
+        return self._topic.settings
 
     def _count(self, first: int, end: int) -> int:
         """Return how many of the offsets from ``first`` to ``end`` are messages for every channel."""
@@ -187,6 +210,9 @@ class LogFlow(TopicFlow):
         """Append ``count`` messages to the log; raises DiskQueueError if it must not grow now."""
         now_ns = self._clock.wall_ns()
         self._logs.refuse_if_full(now_ns, self)
+        if self.room < len(items):
+            self._make_room(len(items))
+        self.room -= len(items)
         self._log.gather(items, count, now_ns)
         self._end_number += count
         self._logs.write_later(is_synced=self.is_synced)
@@ -203,6 +229,9 @@ class LogFlow(TopicFlow):
         if duplicate is not None:
             return duplicate
         self._logs.refuse_if_full(now_ns, self)
+        if self.room < len(items):
+            self._make_room(len(items))
+        self.room -= len(items)
         due_ns = now_ns + options.defer_ns if options.defer_ns > 0 else 0
         first = self._log.publish(items, count, now_ns, self._tags(options, count), due_ns)
         if due_ns:
@@ -220,6 +249,8 @@ class LogFlow(TopicFlow):
             last = self._log.state.producers.find(options.producer)
             tag = ProducerTag(options.producer, options.seq, last.seq if last is not None else 0, count)
             values[PRODUCER] = tag.encode()
+        if options.ttl_ns:
+            values[TTL] = encode_ttl(options.ttl_ns)
         return values
 
     def _find_duplicate(self, options: PublishOptions, now_ns: int, is_synced: bool) -> PublishOutcome | None:
@@ -258,6 +289,9 @@ class LogFlow(TopicFlow):
     def append_letter(self, item: bytes, origin: bytes, source: TopicLog) -> None:
         """Append a dead letter, in one frame with the pending changes of the log ``source``."""
         self._logs.refuse_if_full(self._clock.wall_ns())
+        if self.room < len(item):
+            self._make_room(len(item))
+        self.room -= len(item)
         self._log.append_letter(item, self._clock.wall_ns(), origin)
         self._end_number += 1
         self._logs.join(self._log, source)
@@ -275,6 +309,14 @@ class LogFlow(TopicFlow):
         self._logs.write_later(is_synced=True)
         return True
 
+    def _make_room(self, size: int) -> None:
+        """Refuse a publish that exceeds ``max_bytes``, or drop the oldest messages for it."""
+        try:
+            self.retention.make_room(size)
+        except DiskQueueError as error:
+            self.note_refused(1, error)
+            raise
+
     def _count_deferred(self, count: int) -> None:
         for cursor in self._cursors:
             cursor.count_deferred(count)
@@ -285,7 +327,8 @@ class LogFlow(TopicFlow):
 
     def note_refused(self, count: int, failure: DiskQueueError) -> None:
         """Count refused publishes."""
-        self._refused[NO_SPACE if failure.is_space_low else WRITE_FAILED] += count
+        reason = NO_SPACE if failure.is_space_low else WRITE_FAILED
+        self._refused[LOG_FULL if failure.is_log_full else reason] += count
 
     # Messages of another store
 
@@ -376,7 +419,7 @@ class LogFlow(TopicFlow):
             self._held_deferred -= 1
         if found == FOUND:
             item = reader.data[reader.start - 4 : reader.end]
-            again = self._log.append(item, 1, reader.timestamp, [offset])
+            again = self._log.append(item, 1, reader.timestamp, [offset], reader.own_ttl_ns())
             self._unreleased_due.append(_DueMessage(again, is_counted))
             self._end_number += 1
         else:
@@ -393,7 +436,7 @@ class LogFlow(TopicFlow):
         else:
             self._arm_at(self._clock.now_ns() + _RETRY_NS)
 
-    def _end_read(self, job: ReadJob) -> bool:
+    def end_read(self, job: ReadJob) -> bool:
         """Note what a job did not find; False if the log could not be read."""
         try:
             lost_count = self._log.end_read(job)
@@ -492,6 +535,90 @@ class LogFlow(TopicFlow):
         """Forget what the log has removed, except what a cursor has not passed."""
         self._log.forget_ranges(min((cursor.next for cursor in self._cursors), default=self._log.end))
 
+    # Retention
+
+    def time_of(self, offset: int) -> int:
+        """Return about when the message at ``offset`` was published; 0 while that is being read."""
+        time_ns = self._log.time_of(offset)
+        segment = self._log.segment_of(offset)
+        if time_ns is None and segment is not None and not self._is_loading_index:
+            self._is_loading_index = True
+            self._logs.read(SegmentIndexJob(segment), self._on_index)
+        return time_ns or 0
+
+    def _on_index(self, _job: SegmentIndexJob) -> None:
+        self._is_loading_index = False
+
+    def count_below(self, first: int) -> dict[str, int]:
+        """Return how many unfinished messages below ``first`` each channel has, and those of the topic as "".
+
+        Channels without such messages are left out.
+        """
+        counts = {cursor.channel_name: cursor.count_below(first) for cursor in self._cursors}
+        deferred = sum(offset < first for offset in self._log.state.deferred)
+        counts[""] = deferred + (0 if self._is_flowing else self._count(self._limit, first))
+        return {name: count for name, count in counts.items() if count}
+
+    def trim(self, first: int, reason: str) -> dict[str, int]:
+        """Drop every message below ``first``, which must be written; return the result of ``count_below`` before."""
+        log = self._log
+        self.release()
+        dropped = self.count_below(first)
+        floors = {"": log.first} | {cursor.channel_name: cursor.floor for cursor in self._cursors}
+        self._held_deferred -= sum(offset < first and self._is_held(offset) for offset in log.state.deferred)
+        changes = Changes()
+        changes.trim(first)
+        log.change(changes)
+        if not self._is_flowing and first > self._limit:
+            self._limit = first
+            self._limit_number = self._end_number - self._count(first, log.end)
+            while self._unreleased_due and self._unreleased_due[0].offset < first:
+                self._unreleased_due.popleft()
+        if first > self.released:
+            self.released = first
+            self.released_number = self._end_number - self._count(first, log.end)
+        for cursor in self._cursors:
+            cursor.trim(first, self.released, self.released_number)
+        self._dropped_count += dropped.get("", 0)
+        for name, count in dropped.items():
+            owner = f"channel({name})" if name else "the topic"
+            text = "LOG(%s): %s dropped %d unfinished messages of %s, offsets %d to %d"
+            self._broker.log.warn(text, log.topic, reason, count, owner, floors[name], first - 1)
+        self._logs.write_later(is_synced=self.is_synced)
+        return dropped
+
+    def copy_limit(self) -> int:
+        """Return the first offset that cannot be copied: from it on, messages are in flight or were not delivered."""
+        if not self._is_flowing:
+            return 0  # copied messages would wait for the topic
+        return min([cursor.copy_limit() for cursor in self._cursors], default=self._log.end)
+
+    def wanted_below(self, end: int, most: int) -> set[int] | None:
+        """Return the offsets below ``end`` of unfinished messages; None if there are more than ``most``."""
+        wanted = {offset for offset in self._log.state.deferred if offset < end}
+        for cursor in self._cursors:
+            if len(wanted) > most:
+                return None
+            wanted.update(cursor.waiting_below(end))
+        return wanted if len(wanted) <= most else None
+
+    def copy(self, messages: Mapping[int, CopiedMessage], changes: Changes) -> int:
+        """Append those of the messages again that are deferred or wait in a channel; return how many copies there are.
+
+        The copy of a deferred message replaces it. ``changes`` finish the others in their channels.
+        """
+        log = self._log
+        due = [(when_ns, offset) for when_ns, offset in self._due if offset in messages]
+        count = 0
+        for when_ns, offset in due:
+            due_ns = log.state.deferred.get(offset)
+            if due_ns is not None:
+                item, timestamp, ttl_ns = messages[offset]
+                again = log.append_deferred(item, 1, timestamp, due_ns, [offset], ttl_ns)
+                heappush(self._due, (when_ns, again))
+                count += 1
+        return count + sum([cursor.copy(messages, changes) for cursor in self._cursors])
+
     # Administration
 
     def empty(self) -> None:
@@ -532,6 +659,7 @@ class LogFlow(TopicFlow):
         if self._due_timer is not None:
             self._due_timer.cancel()
             self._due_timer = None
+        self.retention.delete()
         self._due.clear()
         self._cursors = []  # breaks the reference cycles
         self.reads.stop()
@@ -539,6 +667,7 @@ class LogFlow(TopicFlow):
 
     def spill(self) -> None:
         """Stop the deferred messages. The logs are written by ``LogCommits.close``."""
+        self.retention.stop()
         self._due.clear()
         if self._due_timer is not None:
             self._due_timer.cancel()

@@ -1,10 +1,11 @@
-"""The descriptions of the routes for positions and messages: seek, offsets, peek. Part of nsqd's OpenAPI document."""
+"""The descriptions of the routes for logs: seek, offsets, peek, trim. Part of nsqd's OpenAPI document."""
 
 from typing import Annotated, Literal
 
 from nsqx.net.openapi import JSON, NAME, Content, Parameter, RouteDoc
 from nsqx.nsqd.log_api import OffsetsAnswer, SeekAnswer, TimeAnswer
 from nsqx.nsqd.peek import MAX_BYTES, MAX_COUNT, MAX_SKIP, PeekAnswer
+from nsqx.nsqd.retention_api import TrimAnswer
 
 _TOPIC = Parameter("topic", "The topic.", NAME, required=True)
 _CHANNEL = Parameter("channel", "The channel.", NAME, required=True)
@@ -61,6 +62,22 @@ LOG_ROUTES = {
     ),
 }
 
+LOG_ROUTES["POST /log/trim"] = RouteDoc(
+    "trimLog",
+    "logs",
+    "Drop the oldest messages of a log topic",
+    "Messages before the position are dropped for all channels, finished or not. The response is sent when that is "
+    "durable. The next checkpoint removes the segments that have no other messages. A dry run changes nothing.",
+    query=(
+        _TOPIC,
+        Parameter("before", f"The first message that stays: {_POSITIONS}", required=True),
+        Parameter("dry_run", "`true` or `1`: only return what the request would do.", Literal["true", "false"]),
+    ),
+    response=Content("What was dropped.", {JSON: TrimAnswer}),
+    errors=f"{_TOPIC_ERRORS}, MISSING_ARG_BEFORE, INVALID_POSITION, INVALID_DRY_RUN, NOT_A_LOG, OFFSET_GONE, "
+    "OFFSET_BEYOND_END, READ_FAILED, EXITING",
+)
+
 _PLACES = (
     Parameter("offset", "Log topics: the messages from this offset on.", Annotated[int, {"minimum": 0}]),
     Parameter("time", f"Log topics: the messages from this time on: {_TIMES}."),
@@ -103,6 +120,7 @@ LOG_ERRORS: dict[int, dict[str, str]] = {
     400: {
         "NOT_A_LOG": "the topic has the classic store",
         "MISSING_ARG_TO": "the query has no position",
+        "MISSING_ARG_BEFORE": "the query has no position",
         "MISSING_ARG_TIME": "the query has no time",
         "INVALID_POSITION": "`to` is not `beginning`, `end`, an offset or a time",
         "INVALID_START": "`start` is not `beginning`, `end`, an offset or a time",

@@ -18,10 +18,19 @@ class LogStats(TypedDict):
     bytes: Annotated[int, "The size of the log, with what is not in its segments yet."]
     segments: int
     deferred_count: Annotated[int, "Deferred messages that are not due."]
-    refused: Annotated[dict[str, int], "Refused publishes since the start, by reason: `no_space` or `write_failed`."]
+    refused: Annotated[
+        dict[str, int], "Refused publishes since the start, by reason: `no_space`, `write_failed` or `log_full`."
+    ]
     producers: Annotated[int, "Producers whose last number is known."]
     producers_forgotten: Annotated[int, "Producers forgotten since the start, by --dedup-producers and --dedup-age."]
     duplicates: Annotated[int, "Publishes since the start that were not stored, because they were stored before."]
+    kept_bytes: Annotated[int, "The size of finished segments that are kept for replay."]
+    dropped: Annotated[
+        int,
+        "Unfinished messages that a limit or a trim has dropped since the start: once for each channel, and once for "
+        "the topic if no channel had them.",
+    ]
+    expired: Annotated[int, "Messages finished since the start because of their time to live, for each channel."]
 
 
 class CursorStats(TypedDict):
@@ -31,6 +40,9 @@ class CursorStats(TypedDict):
     next: Annotated[int, "The first offset that was never delivered."]
     holes: Annotated[int, "Unfinished messages before `next`: in flight, requeued or deferred."]
     dead: Annotated[int, "Messages finished at the attempt limit since the start."]
+    dropped: Annotated[int, "Unfinished messages that a limit or a trim has dropped since the start."]
+    expired: Annotated[int, "Messages finished since the start because of their time to live."]
+    oldest: Annotated[int, "The time of the first unfinished message, about; nanoseconds since 1970, or 0."]
 
 
 # "from" is a keyword of Python.
@@ -45,7 +57,7 @@ ConversionStats = TypedDict(
 )
 
 
-NO_SPACE, WRITE_FAILED = "no_space", "write_failed"
+NO_SPACE, WRITE_FAILED, LOG_FULL = "no_space", "write_failed", "log_full"
 DURATIONS_NS = tuple(int(ms * NS_PER_MS) for ms in (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500))
 MESSAGE_COUNTS = (0, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
 

@@ -90,6 +90,7 @@ _LOG_GAUGES = (
     _Family("nsq_topic_log_bytes", "Size of the log", "bytes"),
     _Family("nsq_topic_log_segments", "Segments of the log", "segments"),
     _Family("nsq_topic_deferred_count", "Messages of the log waiting for their time", "deferred_count"),
+    _Family("nsq_topic_log_kept_bytes", "Size of finished segments that are kept for replay", "kept_bytes"),
     _Family("nsq_topic_producers", "Producers whose last publish is known", "producers"),
 )
 _LOG_COUNTERS = (
@@ -103,13 +104,18 @@ _CURSOR_GAUGES = (
     _Family("nsq_channel_next_offset", "First offset that was never delivered", "next"),
     _Family("nsq_channel_holes", "Unfinished messages before the next offset", "holes"),
 )
+_OLDEST = _Family("nsq_channel_oldest_seconds", "Age of the first unfinished message, about", "oldest_seconds")
+_CURSOR_COUNTERS = (
+    _Family("nsq_channel_dropped_total", "Unfinished messages dropped by a limit of the log or a trim", "dropped"),
+    _Family("nsq_channel_expired_total", "Messages finished because of their time to live", "expired"),
+)
 
 # The numbers of a row, in order.
 _TOPIC_KEYS = ("depth", "backend_depth", "message_count", "message_bytes")
 _CHANNEL_KEYS = tuple(family.key for family in _CHANNEL_GAUGES)
 _CLIENT_KEYS = tuple(family.key for family in _CLIENT_GAUGES)
 _LOG_KEYS = tuple(family.key for family in (*_LOG_GAUGES, *_LOG_COUNTERS))
-_CURSOR_KEYS = tuple(family.key for family in _CURSOR_GAUGES)
+_CURSOR_KEYS = tuple(family.key for family in (*_CURSOR_GAUGES, *_CURSOR_COUNTERS))
 _TOPIC_NUMBERS = itemgetter(*_TOPIC_KEYS)
 _CHANNEL_NUMBERS = itemgetter(*_CHANNEL_KEYS)
 _CLIENT_NUMBERS = itemgetter(*_CLIENT_KEYS)
@@ -153,13 +159,17 @@ class NsqdMetricsPage:
             yield from family.pieces(rows.topics)
         for family in _channel_families(openmetrics, rows.have_latency):
             yield from family.pieces(rows.channels)
+        cursor_keys = (*_CURSOR_KEYS, _OLDEST.key)
         for gauges, keys, log_rows in (
             (_LOG_GAUGES, _LOG_KEYS, rows.logs),
-            (_CURSOR_GAUGES, _CURSOR_KEYS, rows.cursors),
+            ((*_CURSOR_GAUGES, _OLDEST), cursor_keys, rows.cursors),
         ):
             if log_rows:
                 for family in map(_gauge, gauges, repeat(keys)):
                     yield from family.pieces(log_rows)
+        if rows.cursors:
+            for counter in _CURSOR_COUNTERS:
+                yield from _counter(counter, cursor_keys, openmetrics).pieces(rows.cursors)
         if rows.logs:
             for family in map(_counter, _LOG_COUNTERS, repeat(_LOG_KEYS), repeat(openmetrics)):
                 yield from family.pieces(rows.logs)
@@ -207,8 +217,10 @@ class _Rows:
             latency = channel["e2e_processing_latency"]
             self.channels.append(_Row(labels, _CHANNEL_NUMBERS(channel), _PAUSED[channel["paused"]], latency))
             if "cursor" in channel:
-                self.cursors.append(_Row(labels, _CURSOR_NUMBERS(channel["cursor"])))
-                self.dead.append(_Row(labels, (channel["cursor"]["dead"],)))
+                cursor = channel["cursor"]
+                age_ns = max(0, collector.now_ns - cursor["oldest"]) if cursor["oldest"] else 0
+                self.cursors.append(_Row(labels, (*_CURSOR_NUMBERS(cursor), age_ns / NS_PER_S)))
+                self.dead.append(_Row(labels, (cursor["dead"],)))
             elif "dead" in channel:
                 self.dead.append(_Row(labels, (channel["dead"],)))
             yield

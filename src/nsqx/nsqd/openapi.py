@@ -103,7 +103,8 @@ _PRODUCER = (
         int,
     ),
 )
-_PRODUCER_ERRORS = "INVALID_PRODUCER, INVALID_SEQ, NOT_A_LOG"
+_TTL = Parameter("ttl", "Do not deliver the message any more after this time, such as `30s`. Log topics only.")
+_PRODUCER_ERRORS = "INVALID_PRODUCER, INVALID_SEQ, INVALID_TTL, NOT_A_LOG"
 _RESULT_HEADERS = (
     "With `producer` or `defer`, the answer of a log topic has the header `X-Nsq-Offset`, the offset of the first "
     "message. `X-Nsq-Duplicate: true` says that the messages were stored before."
@@ -115,7 +116,7 @@ _PUBLISHING = {
         "publish",
         "publishing",
         "Publish a message",
-        query=(_TOPIC, _DEFER, *_PRODUCER),
+        query=(_TOPIC, _DEFER, *_PRODUCER, _TTL),
         body=Content("The message, at least one byte.", {BINARY: _BYTES}),
         response=Content(
             "The message is in memory, or on disk as --sync-every demands. A log topic answers when the message is "
@@ -132,6 +133,7 @@ _PUBLISHING = {
             _TOPIC,
             Parameter("binary", "`false`, `0` or absent: one message per line. Any other value: binary form."),
             *_PRODUCER,
+            _TTL,
         ),
         body=Content(
             "One message per line; empty lines are ignored. In binary form, the body of an MPUB command: an int32 "
@@ -409,6 +411,7 @@ API = APIDoc(
             "EPHEMERAL_TOPIC": "ephemeral topics always have the classic store",
             "INVALID_PRODUCER": "the producer is missing or not a valid name",
             "INVALID_SEQ": "the number is missing, or is not an integer from 1 to 2^62 - 1",
+            "INVALID_TTL": "the time to live is not a positive duration, such as `30s`",
             "NOT_A_LOG": "the topic is classic, and the request needs a log topic",
             "INVALID_DEFER": "the delay is not an integer, negative or longer than --max-req-timeout",
             "INVALID_BODY": "the body is not a JSON object",

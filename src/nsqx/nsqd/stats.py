@@ -128,11 +128,11 @@ WITHOUT_CLIENTS = StatsFilter(include_clients=False)
 class TopicCollector:
     """Collects one topic: ``steps`` returns the topic itself, then ``channels`` yields its channels one by one."""
 
-    __slots__ = ("_latency", "_now_ns", "_only_channel", "_selection", "_topic")
+    __slots__ = ("_latency", "_only_channel", "_selection", "_topic", "now_ns")
 
     def __init__(self, topic: "Topic", now_ns: int, selection: StatsFilter) -> None:
         self._topic = topic
-        self._now_ns = now_ns
+        self.now_ns = now_ns
         self._selection = selection
         self._only_channel: Channel | None = None
         self._latency = NO_LATENCY
@@ -143,7 +143,7 @@ class TopicCollector:
         channels = list(topic.channels.values())
         if len(channels) == 1:
             self._only_channel = channels[0]
-        self._latency = yield from _latency_steps(channels, self._now_ns)
+        self._latency = yield from _latency_steps(channels, self.now_ns)
         stats: TopicStats = {
             "topic_name": topic.name,
             "channels": [],
@@ -178,7 +178,7 @@ class TopicCollector:
         if channel is self._only_channel:
             latency = self._latency  # a single channel has the latency of its topic
         else:
-            latency = NO_LATENCY if channel.latency is None else channel.latency.result(self._now_ns)
+            latency = NO_LATENCY if channel.latency is None else channel.latency.result(self.now_ns)
         stats: ChannelStats = {
             "channel_name": channel.name,
             "depth": channel.depth,

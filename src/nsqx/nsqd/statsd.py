@@ -61,6 +61,7 @@ def _topic_lines(name: str, topic: TopicStats, previous: Totals, current: Totals
         yield f"{name}.log_end_offset:{log['end']}|g"
         yield f"{name}.log_bytes:{log['bytes']}|g"
         yield f"{name}.log_segments:{log['segments']}|g"
+        yield f"{name}.log_kept_bytes:{log['kept_bytes']}|g"
         yield f"{name}.deferred_count:{log['deferred_count']}|g"
         yield f"{name}.log_refused_count:{sum(log['refused'].values())}|g"
     yield from _latency_lines(name, topic["e2e_processing_latency"])
@@ -114,6 +115,8 @@ def _channel_lines(topic: str, channel: ChannelStats, previous: Totals, current:
         yield f"{name}.floor_offset:{cursor['floor']}|g"
         yield f"{name}.next_offset:{cursor['next']}|g"
         yield f"{name}.holes:{cursor['holes']}|g"
+        yield f"{name}.dropped_count:{cursor['dropped']}|g"
+        yield f"{name}.expired_count:{cursor['expired']}|g"
     yield from _latency_lines(name, channel["e2e_processing_latency"])
 
 

@@ -101,12 +101,23 @@ LOG: LogStats = {
     "bytes": 4096,
     "segments": 2,
     "deferred_count": 3,
-    "refused": {"no_space": 7, "write_failed": 0},
+    "refused": {"no_space": 7, "write_failed": 0, "log_full": 2},
     "producers": 9,
     "producers_forgotten": 8,
     "duplicates": 6,
+    "kept_bytes": 1024,
+    "dropped": 5,
+    "expired": 6,
 }
-CURSOR: CursorStats = {"floor": 120, "next": 230, "holes": 4, "dead": 6}
+CURSOR: CursorStats = {
+    "floor": 120,
+    "next": 230,
+    "holes": 4,
+    "dead": 6,
+    "dropped": 5,
+    "expired": 6,
+    "oldest": NOW_NS - 90 * SECOND_NS,
+}
 
 
 def log_topic(**fields: int) -> TopicStandIn:

@@ -323,7 +323,7 @@ def test_a_failed_write_is_reported_refused_and_retried(bench, monkeypatch):
         assert not bench.broker.is_healthy
         with pytest.raises(DiskQueueError, match="No space left on device"):
             topic.publish(sized(b"2"), 1)
-        assert topic.log_stats()["refused"] == {"no_space": 2, "write_failed": 0}
+        assert topic.log_stats()["refused"] == {"no_space": 2, "write_failed": 0, "log_full": 0}
         bench.advance(SECOND)
         assert not bench.broker.is_healthy
         assert client.link.take_bodies() == []
@@ -386,7 +386,7 @@ def test_publishes_are_refused_while_little_disk_is_free(bench):
             topic.publish_deferred(b"3", SECOND)
         assert not bench.broker.is_healthy
         bench.advance(SECOND)
-    assert topic.log_stats()["refused"] == {"no_space": 4, "write_failed": 0}
+    assert topic.log_stats()["refused"] == {"no_space": 4, "write_failed": 0, "log_full": 0}
     assert finish_all(client) == [b"1", b"2"], "acknowledged messages are delivered"
     files.free_blocks = 2
     bench.advance(SECOND)
@@ -430,7 +430,8 @@ def test_the_numbers_of_a_log_and_its_cursor(bench):
     assert (log["store"], log["durability"]) == ("log", "fsync")
     assert (log["first"], log["stable"], log["end"], log["deferred_count"]) == (0, 6, 6, 1)
     assert 500 < log["bytes"] < 2000
-    assert client.channel.store.cursor_stats() == {"floor": 1, "next": 3, "holes": 2, "dead": 0}
+    cursor = {"floor": 1, "next": 3, "holes": 2, "dropped": 0, "expired": 0, "oldest": bench.clock.wall_ns()}
+    assert client.channel.store.cursor_stats() == {**cursor, "dead": 0}
     again = bench.restart()
     restored = again.broker.topic("t").log_stats()
     assert restored["id"] == log["id"]

@@ -109,6 +109,7 @@ def test_only_log_topics_have_log_series(samples):
         if name.startswith("nsq_topic_log_")
         or name.endswith(("_offset", "_holes", "topic_deferred_count", "refused_total", "duplicates_total"))
         or "topic_producers" in name
+        or name in ("nsq_channel_dropped_total", "nsq_channel_expired_total", "nsq_channel_oldest_seconds")
     }
     assert logs == {
         ("nsq_topic_log_first_offset", topic): 100,
@@ -122,9 +123,14 @@ def test_only_log_topics_have_log_series(samples):
         ("nsq_topic_duplicates_total", topic): 6,
         ("nsq_topic_refused_total", topic | {("reason", "no_space")}): 7,
         ("nsq_topic_refused_total", topic | {("reason", "write_failed")}): 0,
+        ("nsq_topic_refused_total", topic | {("reason", "log_full")}): 2,
+        ("nsq_topic_log_kept_bytes", topic): 1024,
         ("nsq_channel_floor_offset", channel): 120,
         ("nsq_channel_next_offset", channel): 230,
         ("nsq_channel_holes", channel): 4,
+        ("nsq_channel_dropped_total", channel): 5,
+        ("nsq_channel_expired_total", channel): 6,
+        ("nsq_channel_oldest_seconds", channel): 90,
     }
     classic = page_of(busy_broker())
     assert "_log_" not in classic

@@ -77,19 +77,22 @@ def test_first_push_reports_totals():
 
 def test_log_topics_have_more_gauges():
     found = pushed([log_topic()])
-    assert found[4:11] == [
+    assert found[4:12] == [
         "topic.events.log_first_offset:100|g",
         "topic.events.log_stable_offset:240|g",
         "topic.events.log_end_offset:250|g",
         "topic.events.log_bytes:4096|g",
         "topic.events.log_segments:2|g",
+        "topic.events.log_kept_bytes:1024|g",
         "topic.events.deferred_count:3|g",
-        "topic.events.log_refused_count:7|g",
+        "topic.events.log_refused_count:9|g",
     ]
-    assert found[-3:] == [
+    assert found[-5:] == [
         "topic.events.channel.audit.floor_offset:120|g",
         "topic.events.channel.audit.next_offset:230|g",
         "topic.events.channel.audit.holes:4|g",
+        "topic.events.channel.audit.dropped_count:5|g",
+        "topic.events.channel.audit.expired_count:6|g",
     ]
 
 
