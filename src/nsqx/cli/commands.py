@@ -131,7 +131,7 @@ COMMANDS = {
     "replay": Command("nsqx.cli.replay", "publish the messages of an archive again", extras=("spark",)),
     "bench": Command("nsqx.cli.bench", "measure a broker, or compare two"),
     "doctor": Command("nsqx.cli.doctor", "check and repair a data directory", extras=("server",)),
-    "log": Command("nsqx.cli.log", "list, show, verify or export topic logs", extras=("server",)),
+    "log": Command("nsqx.cli.log", "list, show, verify, export or trim topic logs", extras=("server",)),
     "dlq": Command("nsqx.cli.dlq", "list, show, redrive or purge dead letters"),
     "completion": Command("nsqx.cli.completion", "print a completion script for bash or zsh"),
 }

@@ -1,9 +1,10 @@
-"""nsqx log: lists, shows, verifies or exports the topic logs of a data directory that no nsqd uses.
+"""nsqx log: lists, shows, verifies or exports the topic logs of a data directory that no nsqd uses, or trims a log.
 
       nsqx log ls DATA_PATH
       nsqx log show DATA_PATH TOPIC [--offset N [--count K]]
       nsqx log verify DATA_PATH [TOPIC...]
       nsqx log export DATA_PATH [TOPIC...]
+      nsqx log trim TOPIC --before=OFFSET|TIME|end
 
 Exit codes: 0 success; 1 messages are damaged or missing; 2 the directory could not be read.
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 import orjson
 
+from nsqx.cli import log_trim
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, INT, Flag, UsageError, usage
 from nsqx.nsqd.daemon import lock_data_path
@@ -35,6 +37,7 @@ from nsqx.wire import byteops
 
 PROGRAM = "nsqx log"
 VERBS = ("ls", "show", "verify", "export")
+TRIM = "trim"
 WHOLE, DAMAGED, NOT_READ = 0, 1, 2
 _NO_OFFSET = -1
 _MAX_HOLES_SHOWN = 20
@@ -44,14 +47,17 @@ FLAGS: tuple[Flag, ...] = (
     Flag("offset", INT, _NO_OFFSET, "show: print the messages from this offset on"),
     Flag("count", INT, 20, "show: the number of messages to print with --offset"),
     Flag("max-bytes-per-file", INT, NsqdOptions().max_bytes_per_file, "export: the --max-bytes-per-file of nsqd"),
+    *log_trim.FLAGS,
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command of nsqx log; return the exit code."""
-    title = f"{PROGRAM} {'|'.join(VERBS)} DATA_PATH [TOPIC...]"
+    title = f"{PROGRAM} {'|'.join(VERBS)} DATA_PATH [TOPIC...], or {PROGRAM} {TRIM} TOPIC"
     try:
         values, words = read_words(FLAGS, sys.argv[1:] if argv is None else argv, title, least=2)
+        if words[0] == TRIM:
+            return log_trim.main(words[1:], values)
         if words[0] not in VERBS:
             raise UsageError(f"{PROGRAM}: unknown command {words[0]!r}\n{usage(FLAGS, title)}", 2)
     except UsageError as error:

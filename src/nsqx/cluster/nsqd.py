@@ -55,6 +55,11 @@ class NsqdClient(DaemonClient):
             query["channel"] = channel
         return decode(await self._ask("POST", f"/dead/{action}", query))
 
+    async def trim_log(self, topic: str, before: str, *, is_dry_run: bool = False) -> dict[str, Any]:
+        """Drop the messages of a log topic before a position, or return what that would do."""
+        query = {"topic": topic, "before": before, "dry_run": "true" if is_dry_run else "false"}
+        return _object_with(decode(await self._ask("POST", "/log/trim", query)), "before")
+
     async def publish(self, topic: str, body: bytes, defer_ms: int = 0) -> None:
         query = {"topic": topic, "defer": str(defer_ms)} if defer_ms else {"topic": topic}
         await self._ask("POST", "/pub", query, body)

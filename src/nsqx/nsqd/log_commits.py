@@ -523,11 +523,6 @@ class LogCommits:
 
     # Finished segments
 
-    def join(self, log: TopicLog) -> None:
-        """Write all that is pending in a log in one frame, however large it is."""
-        assert self._store is not None
-        self._store.join(log)
-
     def look_at(self, log: TopicLog) -> None:
         """Apply the limits of a log again, and search it for segments that can be removed."""
         if self._store is not None:

@@ -498,7 +498,7 @@ class ClientSession(ByteReceiver):
         self._turn.send_to(client)
 
     def _publish_failed(self, command: str, error: NSQError) -> ProtocolError:
-        if isinstance(error, DiskQueueError):
+        if isinstance(error, DiskQueueError) and not error.is_log_full:  # the disk is healthy then
             self._commits.note_failure(error)
         return ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}")
 
