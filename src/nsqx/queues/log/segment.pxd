@@ -41,7 +41,6 @@ cdef class SegmentWriter:
     cdef list _unsynced
     cdef bint _has_new_name
     cdef bint _has_batches
-    cdef int64_t _head_size
     cdef list _unremoved
 
     cpdef bint has_room(self, int64_t size)

@@ -96,6 +96,10 @@ cdef class Window:
     cpdef Window copy(self)
     cpdef list take_failed(self)
     cpdef bint take_out(self, int64_t offset) except -1
+    @cython.locals(index=int64_t, offset=int64_t)
+    cpdef int64_t count_below(self, int64_t first) except -1
+    @cython.locals(index=int64_t, offset=int64_t)
+    cpdef list trim(self, int64_t first)
     cpdef bint has_changes(self) except -1
     cdef _note_finished(self, int64_t offset)
     @cython.locals(offset=int64_t, index=int64_t)

@@ -534,7 +534,7 @@ class Window:
     def oldest_in_flight(self) -> int:
         """Return the lowest offset in flight, or ``next`` if no message is."""
         self._advance()
-        return min([self._base, *self._strays])
+        return min(self._base, min(self._strays, default=self._base))
 
     def waiting_below(self, end: int) -> list[int]:
         """Return the offsets below ``end`` of the messages that wait to be delivered again, or are not due."""
