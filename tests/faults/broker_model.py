@@ -223,7 +223,7 @@ class BrokerRun:
             task.result()
         if self.failure is None and self._channels:
             await self._drain()
-            await asyncio.wait_for(asyncio.gather(*tasks), DURATION_S)
+            await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
         if self.failure is not None:
             raise self.failure
 

@@ -11,6 +11,7 @@ from letter_bench import LetterBench, fail_once, fail_until_dead
 from broker_bench import MS, SECOND
 from nsqx.errors import DiskQueueError, HTTPError
 from nsqx.net.http_head import parse_query
+from nsqx.nsqd import dead_channel
 from nsqx.nsqd.dead_api import DeadAPI
 from nsqx.nsqd.free_disk import low_space
 from nsqx.queues import files
@@ -407,13 +408,23 @@ def test_a_failed_write_is_reported_and_repeated(logs):
 def test_a_classic_target_that_cannot_be_written_keeps_the_letters(tmp_path, monkeypatch):
     bench = LetterBench(tmp_path, store="classic", mem_queue_size=0)
     bench.kill_messages(b"1")
-    store = bench.broker.topics["t"].channels["c"].store
 
-    def refuse(_count):
+    def refuse(_target, _count):
         raise DiskQueueError("too many open files")
 
-    monkeypatch.setattr(type(store), "refuse_if_full", lambda self, count: refuse(count))
+    monkeypatch.setattr(dead_channel._Target, "refuse_if_full", refuse)
     assert ask(bench, "redrive", topic="t", channel="c") == (503, "EXITING")
+    assert bench.counts("t.dead", "dead") == (1, 0, 0)
+
+
+def test_letters_are_put_back_if_their_copies_cannot_be_synced(tmp_path):
+    bench = LetterBench(tmp_path, store="classic", mem_queue_size=0)
+    bench.kill_messages(b"1")
+    files.set_hook(Failpoints([Fault("data.sync", "fail", "EIO", 1, 1)], stop))
+    try:
+        assert ask(bench, "redrive", topic="t", channel="c") == (503, "EXITING")
+    finally:
+        files.set_hook(None)
     assert bench.counts("t.dead", "dead") == (1, 0, 0)
 
 

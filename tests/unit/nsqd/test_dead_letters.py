@@ -17,7 +17,7 @@ from nsqx.queues.log.store import LogOptions
 
 def origins(bench, topic="t.dead"):
     log = bench.broker.logs.find(topic)
-    return [orjson.loads(origin_of(batch)) for batch in log.tail._batches if batch.has_offsets]
+    return [orjson.loads(origin_of(log.batch_at(offset))) for offset in range(log.written)]
 
 
 @pytest.fixture(params=["classic", "log"])
@@ -364,13 +364,14 @@ def test_a_failed_sync_of_a_letter_on_disk_is_repeated(disk):
     disk.publish("t", b"1")
     disk.broker.topic("t.dead").channel("dead")
     fail_until_dead(disk, client, 2)
-    failpoints = Failpoints([Fault("data.datasync", "fail", "EIO", 1, 1)], stop)
+    failpoints = Failpoints([Fault("data.sync", "fail", "EIO", 1, 1)], stop)
     files.set_hook(failpoints)
     try:
         fail_once(disk, client)
         disk.advance(5 * SECOND)
     finally:
         files.set_hook(None)
+    assert any("Input/output error" in line for line in disk.log.errors())
     assert disk.counts() == (0, 0, 0)
     assert set(disk.letters()) == {b"1"}
 
