@@ -641,7 +641,7 @@ class LogCursor(ChannelStore):
         depth = max(0, self._released_number - self._number_of(offset))
         if self._max_waiting >= 0:
             depth = min(depth, self._max_waiting)
-        forgotten_count = window.again_count + window.deferred_count
+        forgotten_count = window.again_count + window.aside_count + window.deferred_count
         result = SeekResult(window.next, offset, self.depth, depth, window.in_flight_count, forgotten_count)
         if not is_dry_run:
             self._move(offset, Changes())
