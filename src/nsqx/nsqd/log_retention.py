@@ -128,6 +128,7 @@ class LogRetention:
         self._timer: Timer | None = None
         self._is_loading = False
         self._full_checked_ns = 0
+        self._is_refusing = False  # the last publish that needed more room was refused
         self._copies = LogCopies(flow, log, broker)
         self._set_room(self._segments())
 
@@ -187,15 +188,19 @@ class LogRetention:
     def _segment_size(self, settings: TopicSettings) -> int:
         limits = [limit for limit in (settings.max_bytes, settings.retain_bytes) if limit]
         size = self._logs.options.segment_size
-        return min(size, max(_MIN_SEGMENT_SIZE, min(limits) // _SEGMENTS_PER_LIMIT)) if limits else size
+        if not limits:
+            return size
+        return min(size, max(_MIN_SEGMENT_SIZE, min(limits) // _SEGMENTS_PER_LIMIT), *limits)
 
     def _is_roll_wanted(self, found: _Segments, settings: TopicSettings, now_ns: int) -> bool:
         """True if the newest messages must be in a segment of their own, so that they can go later."""
         started_ns = self._log.newest_part_ns
         if not started_ns:
             return False
-        if settings.max_bytes and found.size > settings.max_bytes:
-            return found.newest_size >= self._segment_size(settings)
+        if settings.max_bytes and (self._is_refusing or found.size > settings.max_bytes):
+            state = self._log.state
+            if found.newest_size >= self._segment_size(settings) or state.is_finished(state.end):
+                return True
         age_ns = _segment_age(settings)
         return bool(age_ns) and now_ns - started_ns >= age_ns
 
@@ -214,8 +219,10 @@ class LogRetention:
             self.check()
             self._logs.look_at(self._log)
             if self._flow.room >= size:
+                self._is_refusing = False
                 return
         if settings.max_bytes and settings.when_full != DROP_OLDEST:
+            self._is_refusing = True
             raise log_full(settings.max_bytes)
 
     # Times

@@ -550,3 +550,19 @@ def test_the_age_of_a_channel_is_read_from_an_index(tmp_path):
     again.settle()
     finish_all(next(iter(again.broker.clients.values())))
     assert (again.counts(), again.cursor()["oldest"]) == ((0, 0, 0), 0)
+
+
+def test_a_full_log_without_segments_has_room_again_when_messages_are_finished(tmp_path):
+    """The messages are only in a commit file, and the next message needs nearly all of the limit."""
+    bench = LogBench(tmp_path, log_max_bytes=100_000)
+    client = bench.consume("t", "c", 0)
+    for _ in range(15):
+        bench.publish("t", BODY)
+    with pytest.raises(DiskQueueError, match="log full"):
+        bench.publish("t", b"y" * 80_000)
+    bench.set_ready(client, 100)
+    assert len(finish_all(client)) == 15
+    for _ in range(4):
+        bench.advance(1100 * MS)
+    bench.publish("t", b"y" * 80_000)
+    assert bench.counts() == (0, 1, 0)
