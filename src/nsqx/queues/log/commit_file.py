@@ -23,8 +23,9 @@ after it in its generation. After a crash without a power cut, a frame with an i
 A log number is bound to a log by its identity, in the first frame of the generation that uses the number.
 
 A header of zeros, or one that a power cut tore, belongs to a file that is new, or whose next generation has just begun:
-it has no frames in use. If both copies of the header are damaged, the frames are still found: a whole frame tells
-generation and nonce.
+it has no frames in use, although those of the generation before may still be there. A copy of the header is durably
+zero before another header is written to it, so a torn copy lacks words, and has none of another header. If both copies
+of the header are damaged, the frames are still found: a whole frame tells generation and nonce.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ _IDENTITY_SEED = seed_of(0)
 _DURABLE_END = 20  # a tag of the extension of an identity
 _DURABLE = Struct(">QQ")
 _WORD = 8  # a part of a header that is never torn
+_BOOT_ID_WORD = 5  # the word that has only the middle of the boot id
+_BOOT_ID_ENDS = ((36, 40), (48, 52))  # the other parts of the boot id, in the words before and after
 _CRC_MASK = 0xFFFFFFFF
 # The table of the CRC-32, and for each value of the highest byte of an entry its index.
 _CRC_TABLE = [crc32(bytes([index ^ 0xFF])) ^ 0xFF000000 for index in range(256)]
@@ -257,12 +260,16 @@ class CommitFile:
         sync_data(COMMIT, self._descriptor)
 
     def save_header(self, header: CommitHeader) -> None:
-        """Replace the header, durably. One copy is always intact, even if a write is torn."""
+        """Replace the header, durably. One copy is always intact, even if a write is torn.
+
+        Each copy is erased first. Otherwise a torn copy could have parts of two headers, and would look like damage.
+        """
         self.open_once()
         encoded = header.encode()[: _COPIES_AT[1]]
         for position in reversed(_COPIES_AT):
-            write_all(COMMIT, self._descriptor, encoded, position)
-            sync_data(COMMIT, self._descriptor)
+            for content in (bytes(len(encoded)), encoded):
+                write_all(COMMIT, self._descriptor, content, position)
+                sync_data(COMMIT, self._descriptor)
 
     def close(self) -> None:
         """Close the file."""
@@ -450,21 +457,35 @@ def commit_paths(data_path: str) -> list[str]:
 
 
 def is_header_damaged(data: bytes) -> bool:
-    """True if no copy of the header is intact, although both were durable.
+    """True if no copy of the header is intact, and a power cut cannot be the reason.
 
-    A power cut can tear the first write of a header: then every part of the copies is right or zero, so they differ
-    only where one of them has zeros, and no second frame was written.
+    Between two headers a copy is durably zero, so after a power cut each of its words is right or zero. The frames do
+    not matter: they are all there if the power is cut while the header is erased.
     """
-    if decode_header(data) is not None or not any(data[:FRAMES_AT]):
+    if decode_header(data) is not None:
         return False
-    first, second = (data[position : position + _HEADER.size] for position in _COPIES_AT)
-    if any(any(copy[: len(_HEADER_MAGIC)]) and not copy.startswith(_HEADER_MAGIC) for copy in (first, second)):
+    copies = [bytes(data[position : position + _HEADER.size]).ljust(_HEADER.size, b"\0") for position in _COPIES_AT]
+    if not all(_is_magic_possible(copy) for copy in copies):
         return True
-    pairs = ((first[at : at + _WORD], second[at : at + _WORD]) for at in range(0, _HEADER.size, _WORD))
-    if any(one != other and any(one) and any(other) for one, other in pairs):
+    # A file with an erased copy and no intact one is not in use.
+    return all(any(copy) for copy in copies) and not all(_is_torn(copy) for copy in copies)
+
+
+def _is_magic_possible(copy: bytes) -> bool:
+    """True if each byte of the magic is right or zero."""
+    return all(found in (0, right) for found, right in zip(copy, _HEADER_MAGIC, strict=False))
+
+
+def _is_torn(copy: bytes) -> bool:
+    """True if a word of a copy is missing. A copy with a changed bit has all of them."""
+    words = [copy[at : at + _WORD] for at in range(0, _HEADER.size, _WORD)]
+    if not all(any(copy[start:end]) for start, end in _BOOT_ID_ENDS):
+        del words[_BOOT_ID_WORD]  # zero because there is no boot id
+    if not all(any(word) for word in words[:-1]):
         return True
-    header = header_of_frames(data)
-    return header is not None and len(FrameScanner(data, header, ()).frames()) > 1
+    # The last word is the last byte of the CRC, which is zero in one of 256 headers.
+    crc = _NUMBER.pack(crc32(copy[: -_NUMBER.size]))
+    return copy[-_NUMBER.size :] == crc[:-1] + b"\0"
 
 
 def header_of_frames(data: bytes) -> CommitHeader | None:

@@ -189,3 +189,63 @@ def test_a_header_that_a_power_cut_tore_is_not_damaged():
                 if at // 8 == kept or rng.random() < 0.5:
                     data[position + at : position + at + 8] = bytes(8)
         assert not is_header_damaged(bytes(data))
+
+
+def torn(data, position, *lost):
+    """Replace words of a copy of the header with zeros, as a power cut does while it is erased or written."""
+    changed = bytearray(data)
+    for word in lost:
+        start = position + 8 * word
+        changed[start : min(start + 8, position + 65)] = bytes(min(8, position + 65 - start))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("lost", [(8,), (0,), (5,), (6, 7), (0, 1, 2, 3, 4, 5, 6, 7)])
+def test_a_header_that_a_power_cut_tore_while_it_was_erased_is_not_damaged(lost):
+    # The frames of the generation before are still there.
+    data = content_of([b"a"], [b"b"], [b"c"], header=header_with_crc(lambda crc: crc & 0xFF))
+    one_left = torn(torn(data, 0, *lost), 4096, *range(9))
+    assert decode_header(one_left) is None
+    assert not is_header_damaged(one_left)
+    both_left = torn(torn(data, 0, *lost), 4096, 2, 3)
+    assert decode_header(both_left) is None
+    assert not is_header_damaged(both_left)
+
+
+def test_torn_copies_of_two_headers_are_not_damaged():
+    # The process has ended before it had replaced both copies, and the file is erased then.
+    other = HEADER._replace(nonce=77, synced_below=1 << 33, is_clean=True).encode()
+    data = content_of([b"a"], [b"b"])
+    data = data[:4096] + other[4096:] + data[FRAMES_AT:]
+    assert not is_header_damaged(torn(torn(data, 0, 1), 4096, 3))
+
+
+def test_a_torn_copy_does_not_hide_a_changed_one():
+    data = bytearray(torn(content_of([b"a"], [b"b"]), 0, 1))
+    data[4096 + 30] ^= 1
+    assert is_header_damaged(bytes(data))
+
+
+def header_with_crc(is_right, header=HEADER):
+    """Return a header with a nonce for which the CRC is as wanted."""
+    headers = (header._replace(nonce=nonce << 32 | nonce) for nonce in range(1, 5000))
+    return next(one for one in headers if is_right(int.from_bytes(one.encode()[61:65])))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        header_with_crc(lambda crc: crc & 0xFF),
+        header_with_crc(lambda crc: not crc & 0xFF),
+        header_with_crc(lambda crc: crc & 0xFF, HEADER._replace(boot_id=bytes(16), highest_id=1 << 50)),
+    ],
+    ids=["usual", "crc-ends-with-zero", "no-boot-id"],
+)
+def test_every_changed_bit_in_both_copies_is_damage(header):
+    data = content_of([b"a"], header=header)
+    for position in range(65):
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[position] ^= 1 << bit
+            changed[4096 + random.randrange(60)] ^= 1 << random.randrange(8)
+            assert is_header_damaged(bytes(changed)), (position, bit)
