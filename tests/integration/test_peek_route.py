@@ -114,6 +114,13 @@ def test_bodies(nsqd: Daemon, topic: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["log", "classic"])
+def test_a_search_decodes_the_escapes_of_json(nsqd: Daemon, name: str) -> None:
+    create(nsqd, name, "c")
+    publish(nsqd, name, b'{"name":"\\u674e\\u96f7"}', b'{"name":"\\u674e"}')
+    assert texts(peek(nsqd, name, channel="c", contains="\u674e\u96f7")) == ['{"name":"\\u674e\\u96f7"}']
+
+
+@pytest.mark.parametrize("name", ["log", "classic"])
 def test_unfinished_messages_of_a_channel(nsqd: Daemon, name: str) -> None:
     create(nsqd, name, "c", "other")
     with RawClient(nsqd.tcp_address) as consumer:

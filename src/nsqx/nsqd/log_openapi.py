@@ -108,7 +108,7 @@ LOG_ROUTES["GET /peek"] = RouteDoc(
             "The size of all bodies in the answer; a larger body is cut.",
             Annotated[int, {"minimum": 1, "maximum": MAX_BYTES}],
         ),
-        Parameter("contains", "Only messages whose text contains this, in upper or lower case."),
+        Parameter("contains", "Only messages whose body contains this text. Ignores case and decodes JSON escapes."),
         Parameter("state", "Only messages in this state.", Literal["waiting", "in_flight", "deferred"]),
     ),
     response=Content("The messages.", {JSON: PeekAnswer}),

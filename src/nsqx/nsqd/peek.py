@@ -9,6 +9,8 @@ import base64
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, TypedDict
 
+from nsqx.wire.body_search import BodySearch
+
 _MIB = 1 << 20
 DEFAULT_COUNT, MAX_COUNT = 20, 1000
 DEFAULT_BYTES, MAX_BYTES = _MIB, 16 * _MIB
@@ -87,7 +89,7 @@ class PeekCollector:
         self.is_complete = True  # no limit except the count has ended the request
         self._count = request.count
         self._max_bytes = request.max_bytes
-        self._needle = request.contains.casefold()
+        self._search = BodySearch(request.contains)
         self._scanned_bytes = 0
         self._size = 0  # of the bodies in the answer
 
@@ -109,7 +111,7 @@ class PeekCollector:
         """Look at a message, and add it to the answer if it is wanted; False if the answer must end before it."""
         if self.is_full:
             return False
-        if self._needle and self._needle not in body.decode(errors="replace").casefold():
+        if not self._search.finds(body):
             return self.pass_over(body)
         shown = body[: self._max_bytes]
         if self.messages and self._size + len(shown) > self._max_bytes:

@@ -1,5 +1,7 @@
 """The messages in the answer of /peek, and its limits."""
 
+import json
+
 import pytest
 
 from nsqx.nsqd import peek
@@ -51,6 +53,16 @@ def test_bodies(body, fields):
 def test_a_search_ignores_case(needle):
     expected = (["Hello World", "eP93T3I="], 3, True)
     assert collect(b"Hello World", b"x\xffwOr", b"wo r", contains=needle) == expected
+
+
+def test_a_search_decodes_the_escapes_of_json():
+    escaped = json.dumps({"name": "\u674e\u96f7"})
+    plain = json.dumps({"name": "\u674e\u96f7"}, ensure_ascii=False)
+    other = json.dumps({"name": "\u674e"})
+    bodies = [text.encode() for text in (escaped, plain, other)]
+    assert collect(*bodies, contains="\u674e\u96f7") == ([escaped, plain], 3, True)
+    assert collect(*bodies, contains="\\u674E\\U96F7") == ([escaped], 3, True)
+    assert collect(b"not json \\u674e", contains="\u674e") == ([], 1, True)
 
 
 def test_a_search_looks_at_a_limited_number(monkeypatch):
