@@ -16,7 +16,6 @@ from nsqx.nsqd.classic_flow import ClassicFlow
 from nsqx.nsqd.classic_store import ClassicStore
 from nsqx.nsqd.peek import DELAYED, IN_FLIGHT, MAX_SCANNED, WAITING, PeekCollector
 from nsqx.wire import byteops
-from nsqx.wire.message import Batch, QueuedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.classic_store import ClassicContents
     from nsqx.nsqd.peek import PeekRequest
     from nsqx.nsqd.topic import Topic
+    from nsqx.wire.message import QueuedMessage
 
 # After so many messages a thread lets the event loop run.
 _MESSAGES_PER_TURN = 100
@@ -93,22 +93,12 @@ class ClassicPeek:
             for message in sorted(contents.deferred, key=lambda one: one.deadline_ns):
                 yield _Found(message, {"state": DELAYED, "due": message.deadline_ns + self._wall_offset_ns})
         if wanted in ("", WAITING):
-            for message in self._waiting():
+            for message in contents.waiting():
                 due_ns = contents.due_ns.get(message.id)
                 yield _Found(message, {"state": WAITING} | self._due_field(due_ns))
 
     def _due_field(self, due_ns: int | None) -> dict[str, Any]:
         return {} if due_ns is None else {"due": due_ns + self._wall_offset_ns}
-
-    def _waiting(self) -> Iterator[QueuedMessage]:
-        for item in self._contents.memory:
-            if isinstance(item, Batch):
-                while item.count:
-                    yield item.take()
-            else:
-                yield item
-        if self._contents.disk is not None:
-            yield from self._contents.disk.messages()
 
     def _fields(self, found: _Found) -> dict[str, Any]:
         message = found.message

@@ -18,6 +18,8 @@ from nsqx.wire import byteops
 from nsqx.wire.message import Batch, QueuedMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.client import Client
@@ -45,6 +47,21 @@ class ClassicContents(NamedTuple):
     memory: list[Batch | QueuedMessage]
     disk: QueueView | None
     due_ns: dict[bytes, int]  # of waiting messages, by id
+
+    def waiting(self) -> Iterator[QueuedMessage]:
+        """Yield the waiting messages, in memory and then on disk. Call it once, in a thread: it reads files."""
+        yield from self.waiting_in_memory()
+        if self.disk is not None:
+            yield from self.disk.messages()
+
+    def waiting_in_memory(self) -> Iterator[QueuedMessage]:
+        """Yield the messages that wait in memory, the oldest first. Call it once."""
+        for item in self.memory:
+            if isinstance(item, Batch):
+                while item.count:
+                    yield item.take()
+            else:
+                yield item
 
 
 class ClassicStore(ChannelStore):
@@ -345,10 +362,6 @@ class ClassicStore(ChannelStore):
             is_sync_needed = self._backlog.finish(message) or is_sync_needed
         if is_sync_needed and self.disk is not None:
             self._commits.sync_later(self.disk)
-
-    def waiting_in_memory(self, limit: int) -> list[QueuedMessage]:
-        """Return copies of the first waiting messages in memory."""
-        return self._backlog.copy_memory(limit)
 
     # Administration
 

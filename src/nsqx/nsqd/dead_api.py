@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 from nsqx.errors import BrokerExiting, DiskQueueError, HTTPError
@@ -261,7 +262,7 @@ class DeadAPI:
         assert isinstance(store, ClassicStore)
         shown: list[ShownLetter] = []
         size = 0
-        for message in store.waiting_in_memory(count):
+        for message in islice(store.contents(count).waiting_in_memory(), count):
             size += min(len(message.body), max_bytes)
             if shown and size > max_bytes:
                 break

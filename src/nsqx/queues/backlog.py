@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from nsqx.wire import byteops
-from nsqx.wire.message import Batch, QueuedMessage, new_message
+from nsqx.wire.message import Batch, QueuedMessage
 
 if TYPE_CHECKING:
     from nsqx.queues.diskqueue import DiskQueue
@@ -163,20 +163,6 @@ class Backlog:
             found.append(item.copy() if isinstance(item, Batch) else item)
             count += item.count if isinstance(item, Batch) else 1
         return found
-
-    def copy_memory(self, limit: int) -> list[QueuedMessage]:
-        """Return copies of at most ``limit`` messages in memory, the oldest first."""
-        copies: list[QueuedMessage] = []
-        for item in self._memory if self._head is None else [self._head, *self._memory]:
-            if isinstance(item, Batch):
-                batch = item.copy()
-                while batch.count and len(copies) < limit:
-                    copies.append(batch.take())
-            elif len(copies) < limit:
-                copies.append(new_message(item.id, item.body, item.timestamp, item.attempts))
-            if len(copies) >= limit:
-                break
-        return copies
 
     def drain_memory(self) -> list[Batch | QueuedMessage]:
         """Remove and return everything that waits in memory."""

@@ -26,6 +26,29 @@ def take_one(client):
     return message
 
 
+# Reading what waits
+
+
+def test_waiting_messages_are_read_without_a_change(tmp_path):
+    bench = ClassicBench(tmp_path, mem_queue_size=3)
+    channel = the_channel(bench)
+    bench.publish("t", b"1", b"2")
+    bench.publish("t", b"3", b"4", b"5")
+    contents = channel.store.contents(100)
+    assert [message.body for message in contents.waiting()] == [b"1", b"2", b"3", b"4", b"5"]
+    in_memory = [message.body for message in channel.store.contents(100).waiting_in_memory()]
+    assert in_memory == [b"1", b"2", b"3"]
+    assert channel.depth == 5
+    client = bench.consume("t", "c", 5)
+    assert sorted(client.link.take_bodies()) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_waiting_messages_of_an_ephemeral_channel_are_in_memory(bench):
+    channel = bench.broker.topic("t").channel("c#ephemeral")
+    bench.publish("t", b"1", b"2")
+    assert [message.body for message in channel.store.contents(100).waiting()] == [b"1", b"2"]
+
+
 # Records of an earlier process
 
 

@@ -90,6 +90,15 @@ def test_letters_are_shown_in_parts(logs):
     assert ([letter["text"] for letter in answer["messages"]], answer["complete"]) == (["2", "3", "4"], True)
 
 
+def test_the_first_letters_of_a_classic_topic_are_shown(tmp_path):
+    bench = LetterBench(tmp_path, store="classic")
+    bench.broker.topic("t.dead").channel("dead")
+    bench.publish("t.dead", b"0", b"1", b"2")
+    answer = ask(bench, "show", topic="t", count=2)
+    assert ([letter["text"] for letter in answer["messages"]], answer["complete"]) == (["0", "1"], False)
+    assert bench.letters() == [b"0", b"1", b"2"]
+
+
 @pytest.mark.parametrize("store", ["classic", "log"])
 def test_bodies_are_cut_to_max_bytes(tmp_path, store):
     bench = LetterBench(tmp_path, store=store)
