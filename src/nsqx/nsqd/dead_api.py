@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from nsqx.errors import BrokerExiting, DiskQueueError, HTTPError
 from nsqx.gotext import INT64_MAX
@@ -17,9 +16,21 @@ from nsqx.net.http_head import parse_query
 from nsqx.net.responses import Response, json_response
 from nsqx.nsqd.classic_store import ClassicStore
 from nsqx.nsqd.dead_channel import ChannelGone, ChannelNeeded, DeadChannel, Letter, LetterSelection, cancel
-from nsqx.nsqd.dead_letters import DEAD_CHANNEL, LetterOrigin
+from nsqx.nsqd.dead_letters import DEAD_CHANNEL
 from nsqx.nsqd.log_cursor import LogCursor
 from nsqx.nsqd.log_flow import LogFlow
+from nsqx.nsqd.peek import (
+    DEFAULT_BYTES,
+    DEFAULT_COUNT,
+    DELAYED,
+    IN_FLIGHT,
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_SCANNED,
+    WAITING,
+    PeekedMessage,
+    body_fields,
+)
 from nsqx.nsqd.refusals import refused
 from nsqx.nsqd.request_targets import find_topic, find_topic_and_channel
 from nsqx.wire import byteops
@@ -34,27 +45,8 @@ if TYPE_CHECKING:
     from nsqx.nsqd.topic import Topic
     from nsqx.wire.message import QueuedMessage
 
-_DEFAULT_COUNT, _MAX_COUNT = 20, 1000
-_DEFAULT_BYTES, _MAX_BYTES = 1 << 20, 16 << 20
-# A request looks at no more letters.
-_MAX_SCANNED = 100_000
 _MAX_OFFSETS = 1000
 _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
-
-
-class ShownLetter(TypedDict):
-    """A dead letter. Its body is in `text` if it is UTF-8, else in `base64`."""
-
-    offset: NotRequired[Annotated[int, "Only in log topics."]]
-    id: str
-    timestamp: Annotated[int, "Nanoseconds since 1970."]
-    state: Annotated[str, "`waiting`, `in_flight` or `deferred` in the channel `dead`."]
-    due: NotRequired[Annotated[int, "When a deferred letter is due; nanoseconds since 1970."]]
-    size: Annotated[int, "The size of the whole body."]
-    text: NotRequired[str]
-    base64: NotRequired[str]
-    truncated: NotRequired[Annotated[bool, "True if the body was cut to max_bytes."]]
-    origin: NotRequired[Annotated[LetterOrigin, "Only in log topics."]]
 
 
 class DeadAnswer(TypedDict):
@@ -63,7 +55,7 @@ class DeadAnswer(TypedDict):
     topic: str
     dead_letter: Annotated[str, "The dead-letter topic."]
     count: Annotated[int, "All letters in its channel `dead`, also those of other topics and channels."]
-    messages: list[ShownLetter]
+    messages: list[PeekedMessage]
     next: Annotated[int, "The `offset` to continue at."]
     complete: Annotated[bool, "False if there may be more letters."]
 
@@ -114,8 +106,8 @@ class DeadAPI:
         query = request.query
         selection = self._selection(request, is_single=True)
         dead = self._find(selection)
-        count = _number(query, "count", _DEFAULT_COUNT, 1, _MAX_COUNT)
-        max_bytes = _number(query, "max_bytes", _DEFAULT_BYTES, 1, _MAX_BYTES)
+        count = _number(query, "count", DEFAULT_COUNT, 1, MAX_COUNT)
+        max_bytes = _number(query, "max_bytes", DEFAULT_BYTES, 1, MAX_BYTES)
         if not dead.is_log:
             return self._answer(dead, selection, *self._classic_letters(dead, count, max_bytes))
         return self._show_log(dead, selection, count, max_bytes)
@@ -209,7 +201,7 @@ class DeadAPI:
 
     async def _show_log(self, dead: DeadChannel, selection: LetterSelection, count: int, max_bytes: int) -> Response:
         start = selection.offsets[0] if selection.offsets else 0
-        shown: list[ShownLetter] = []
+        shown: list[PeekedMessage] = []
         size = scanned = 0
         following = start
         is_complete = True
@@ -218,7 +210,7 @@ class DeadAPI:
                 for letter in letters:
                     state = self._log_state(dead, letter.offset) if selection.includes(letter) else None
                     size += min(len(letter.body), max_bytes) if state is not None else 0
-                    if len(shown) >= count or scanned >= _MAX_SCANNED or (shown and size > max_bytes):
+                    if len(shown) >= count or scanned >= MAX_SCANNED or (shown and size > max_bytes):
                         is_complete = False
                         break
                     scanned += 1
@@ -236,31 +228,31 @@ class DeadAPI:
         cursor = dead.channel.store
         assert isinstance(cursor, LogCursor)
         if cursor.is_in_flight(offset):
-            return {"state": "in_flight"}
+            return {"state": IN_FLIGHT}
         due_ns = cursor.due_ns(offset)
         if due_ns:
             clock = self._broker.clock
-            return {"state": "deferred", "due": due_ns + clock.wall_ns() - clock.now_ns()}
-        return {"state": "waiting"} if cursor.is_takable(offset) else None
+            return {"state": DELAYED, "due": due_ns + clock.wall_ns() - clock.now_ns()}
+        return {"state": WAITING} if cursor.is_takable(offset) else None
 
-    def _log_letter(self, dead: DeadChannel, letter: Letter, state: dict[str, Any], max_bytes: int) -> ShownLetter:
+    def _log_letter(self, dead: DeadChannel, letter: Letter, state: dict[str, Any], max_bytes: int) -> PeekedMessage:
         message: Any = {
             "offset": letter.offset,
             "id": byteops.id_text(dead.id_number(letter.offset)).decode(),
             "timestamp": letter.timestamp,
             **state,
-            **_body_fields(letter.body, max_bytes),
+            **body_fields(letter.body, max_bytes),
         }
         if letter.origin is not None:
             message["origin"] = letter.origin
-        shown: ShownLetter = message
+        shown: PeekedMessage = message
         return shown
 
-    def _classic_letters(self, dead: DeadChannel, count: int, max_bytes: int) -> tuple[list[ShownLetter], int, bool]:
+    def _classic_letters(self, dead: DeadChannel, count: int, max_bytes: int) -> tuple[list[PeekedMessage], int, bool]:
         """Return the first waiting letters in memory."""
         store = dead.channel.store
         assert isinstance(store, ClassicStore)
-        shown: list[ShownLetter] = []
+        shown: list[PeekedMessage] = []
         size = 0
         for message in islice(store.contents(count).waiting_in_memory(), count):
             size += min(len(message.body), max_bytes)
@@ -270,7 +262,12 @@ class DeadAPI:
         return shown, len(shown), len(shown) == dead.count
 
     def _answer(
-        self, dead: DeadChannel, selection: LetterSelection, shown: list[ShownLetter], following: int, is_complete: bool
+        self,
+        dead: DeadChannel,
+        selection: LetterSelection,
+        shown: list[PeekedMessage],
+        following: int,
+        is_complete: bool,
     ) -> Response:
         answer: DeadAnswer = {
             "topic": selection.topic,
@@ -315,28 +312,12 @@ def _number(query: Any, name: str, default: int, least: int, most: int) -> int:
     return int(text)
 
 
-def _classic_letter(message: QueuedMessage, max_bytes: int) -> ShownLetter:
+def _classic_letter(message: QueuedMessage, max_bytes: int) -> PeekedMessage:
     shown: Any = {
         "id": message.id.decode(),
         "timestamp": message.timestamp,
-        "state": "waiting",
-        **_body_fields(message.body, max_bytes),
+        "state": WAITING,
+        **body_fields(message.body, max_bytes),
     }
-    letter: ShownLetter = shown
+    letter: PeekedMessage = shown
     return letter
-
-
-def _body_fields(body: bytes, max_bytes: int) -> dict[str, Any]:
-    fields: dict[str, Any] = {"size": len(body)}
-    shown = body[:max_bytes]
-    try:
-        fields["text"] = shown.decode()
-    except UnicodeDecodeError as error:
-        # A cut in the middle of a character does not make a text binary.
-        if len(shown) < len(body) and error.start >= len(shown) - 3 and "unexpected end" in error.reason:
-            fields["text"] = shown[: error.start].decode()
-        else:
-            fields["base64"] = base64.b64encode(shown).decode()
-    if len(shown) < len(body):
-        fields["truncated"] = True
-    return fields

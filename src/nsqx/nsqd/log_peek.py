@@ -16,7 +16,7 @@ import orjson
 
 from nsqx.errors import HTTPError
 from nsqx.nsqd.peek import DELAYED, IN_FLIGHT, WAITING, PeekCollector
-from nsqx.queues.log.batch import ADDRESSED, DEFERRED, LogBatch, channel_of, decode_extension
+from nsqx.queues.log.batch import ADDRESSED, DEFERRED, LogBatch, channel_of, origin_of
 from nsqx.queues.log.state import LogState
 from nsqx.queues.log.stored import join_ranges
 from nsqx.wire import byteops
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from nsqx.queues.log.log import ReadJob, TopicLog
     from nsqx.queues.log.stored import OffsetRange
 
-# The tag of an extension that says where dead letters come from.
-_ORIGIN = 7
 # How much a job reads, and how many batches in memory it looks at.
 _READ_BYTES = 256 * 1024
 _BATCHES_PER_JOB = 256
@@ -246,9 +244,9 @@ class _Look:
 
 def _batch_fields(batch: LogBatch) -> dict[str, Any]:
     """Return what is the same for all messages of a batch: the origin of dead letters."""
-    origin = decode_extension(batch.extension).get(_ORIGIN) if batch.extension else None
+    origin = origin_of(batch)
     try:
-        return {"origin": orjson.loads(origin)} if origin is not None else {}
+        return {"origin": orjson.loads(origin)} if origin else {}
     except orjson.JSONDecodeError:
         return {}
 

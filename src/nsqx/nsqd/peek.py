@@ -3,12 +3,11 @@
 ``PeekCollector`` is used by threads. It knows neither logs nor queues.
 """
 
-from __future__ import annotations
-
 import base64
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, TypedDict
 
+from nsqx.nsqd.dead_letters import LetterOrigin
 from nsqx.wire.body_search import BodySearch
 
 _MIB = 1 << 20
@@ -20,20 +19,6 @@ MAX_SCANNED = 100_000
 _MAX_SCANNED_BYTES = 64 * _MIB
 
 WAITING, IN_FLIGHT, DELAYED = STATES = ("waiting", "in_flight", "deferred")
-
-
-class DeadLetterOrigin(TypedDict):
-    """Where a dead letter comes from."""
-
-    topic: str
-    channel: str
-    offset: int
-    id: str
-    timestamp: int
-    attempts: int
-    reason: str
-    consumer: str
-    time: int
 
 
 class PeekedMessage(TypedDict):
@@ -49,7 +34,7 @@ class PeekedMessage(TypedDict):
     text: NotRequired[str]
     base64: NotRequired[str]
     truncated: NotRequired[Annotated[bool, "True if the body was cut to max_bytes."]]
-    origin: NotRequired[DeadLetterOrigin]
+    origin: NotRequired[Annotated[LetterOrigin, "Only of dead letters in log topics."]]
 
 
 class PeekAnswer(TypedDict):
@@ -113,23 +98,25 @@ class PeekCollector:
             return False
         if not self._search.finds(body):
             return self.pass_over(body)
-        shown = body[: self._max_bytes]
-        if self.messages and self._size + len(shown) > self._max_bytes:
+        shown_size = min(len(body), self._max_bytes)
+        if self.messages and self._size + shown_size > self._max_bytes:
             self.is_complete = False
             return False
         if not self.pass_over(body):
             return False
-        self._size += len(shown)
-        message: Any = {**fields, "size": len(body), **_body_fields(body, shown)}
+        self._size += shown_size
+        message: Any = {**fields, **body_fields(body, self._max_bytes)}
         self.messages.append(message)
         return True
 
 
-def _body_fields(body: bytes, shown: bytes) -> dict[str, Any]:
-    """Return the members of a message that show its body, or the first part of it."""
+def body_fields(body: bytes, max_bytes: int) -> dict[str, Any]:
+    """Return the members of a message that show its body, or the first part of it, and the size of the whole body."""
+    shown = body[:max_bytes]
+    size = {"size": len(body)}
     cut = {"truncated": True} if len(shown) < len(body) else {}
     try:
         body.decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(shown).decode(), **cut}
-    return {"text": shown.decode(errors="ignore"), **cut}  # without the first part of a character that was cut
+        return {**size, "base64": base64.b64encode(shown).decode(), **cut}
+    return {**size, "text": shown.decode(errors="ignore"), **cut}  # without the first part of a character that was cut

@@ -99,6 +99,12 @@ def test_the_first_letters_of_a_classic_topic_are_shown(tmp_path):
     assert bench.letters() == [b"0", b"1", b"2"]
 
 
+def test_a_body_that_is_no_text_after_the_cut_is_base64(bench):
+    bench.kill_messages(b"123\xff")
+    (letter,) = ask(bench, "show", topic="t", max_bytes=3)["messages"]
+    assert (letter["base64"], letter["size"], letter["truncated"]) == ("MTIz", 4, True)
+
+
 @pytest.mark.parametrize("store", ["classic", "log"])
 def test_bodies_are_cut_to_max_bytes(tmp_path, store):
     bench = LetterBench(tmp_path, store=store)
