@@ -11,11 +11,13 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from nsqx.log import INFO
 from nsqx.nsqd.broker import Broker
 from nsqx.nsqd.client import Client
+from nsqx.nsqd.free_disk import FreeDisk
 from nsqx.nsqd.metadata import SavedTopic
 from nsqx.nsqd.options import NsqdOptions
 from nsqx.nsqd.protocol_states import ClientState
@@ -72,6 +74,19 @@ class BenchClock:
             if not timer.cancelled:
                 timer.callback(*timer.arguments)
         self.monotonic_ns = end_ns
+
+
+class BenchDisk:
+    """A disk whose free space the test decides. ``free_disk`` measures it once a second."""
+
+    def __init__(self) -> None:
+        self.is_full = True
+
+    def free_disk(self) -> FreeDisk:
+        return FreeDisk(".", 1, self._statvfs)
+
+    def _statvfs(self, _path: str) -> Any:
+        return SimpleNamespace(f_bavail=0 if self.is_full else 1, f_frsize=1)
 
 
 class BenchLog:

@@ -34,7 +34,7 @@ def test_answers(fleet: Fleet, topic: str) -> None:
 def test_a_second_conversion_waits_until_the_first_has_ended(fleet: Fleet, topic: str) -> None:
     # Each sync takes a while, so the conversion does.
     nsqd = fleet.nsqd(
-        "nsqx", "--store=classic", "--mem-queue-size=0", env={"NSQX_FAILPOINTS": "commit.datasync=delay:300@1+"}
+        "nsqx", "--store=classic", "--mem-queue-size=0", env={"NSQX_FAILPOINTS": "commit.datasync=delay:1000@1+"}
     )
     nsqd.post("/topic/create", topic=topic)
     nsqd.post("/channel/create", topic=topic, channel="c")

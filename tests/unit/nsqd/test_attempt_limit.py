@@ -6,9 +6,8 @@ import orjson
 import pytest
 from letter_bench import LetterBench, fail_once, fail_until_dead
 
-from broker_bench import MS, SECOND
+from broker_bench import MS, SECOND, BenchDisk
 from nsqx.errors import DiskQueueError
-from nsqx.nsqd.free_disk import low_space
 from nsqx.queues import files
 from nsqx.queues.failpoints import Failpoints, Fault, Stopped
 from nsqx.queues.log.batch import origin_of
@@ -293,21 +292,12 @@ def test_a_failure_is_repeated_if_nsqd_stops_before_the_letter_is_written(bench)
     assert again.letters() == [b"1"]
 
 
-class FullDisk:
-    """Has no space until the test says so."""
-
-    is_full = True
-
-    def refuse_if_low(self, _now_ns):
-        if self.is_full:
-            raise low_space("no space left")
-
-
 def test_a_letter_that_cannot_be_written_is_tried_each_second(logs):
     client = logs.consume("t", "c", 1)
     logs.publish("t", b"1")
     fail_until_dead(logs, client, 2)
-    disk = logs.broker.logs._free_disk = FullDisk()
+    disk = BenchDisk()
+    logs.broker.logs._free_disk = disk.free_disk()
     fail_once(logs, client)
     for _ in range(3):
         assert logs.counts() == (1, 0, 0)
@@ -315,7 +305,8 @@ def test_a_letter_that_cannot_be_written_is_tried_each_second(logs):
         assert client.link.take_messages() == []
         logs.advance(SECOND)
     assert [line for line in logs.log.errors() if "dead letters" in line] == [
-        "TOPIC(t.dead): cannot write dead letters, trying again each second - no space left"
+        "TOPIC(t.dead): cannot write dead letters, trying again each second - "
+        "0 bytes of disk are free, --min-free-disk is 1"
     ]
     disk.is_full = False
     logs.advance(SECOND)

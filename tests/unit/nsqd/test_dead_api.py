@@ -8,12 +8,11 @@ from urllib.parse import urlencode
 import pytest
 from letter_bench import LetterBench, fail_once, fail_until_dead
 
-from broker_bench import MS, SECOND
+from broker_bench import MS, SECOND, BenchDisk
 from nsqx.errors import DiskQueueError, HTTPError
 from nsqx.net.http_head import parse_query
 from nsqx.nsqd import dead_channel
 from nsqx.nsqd.dead_api import DeadAPI
-from nsqx.nsqd.free_disk import low_space
 from nsqx.queues import files
 from nsqx.queues.failpoints import Failpoints, Fault, Stopped
 from nsqx.queues.log.store import LogOptions
@@ -394,14 +393,9 @@ def test_a_letter_is_redriven_to_a_paused_topic(logs):
     assert sorted(bodies(client)) == [b"1", b"later"]
 
 
-class FullDisk:
-    def refuse_if_low(self, _now_ns):
-        raise low_space("no space left")
-
-
 def test_nothing_is_redriven_to_a_full_disk_but_purging_is_possible(logs):
     logs.kill_messages(b"1")
-    logs.broker.logs._free_disk = FullDisk()
+    logs.broker.logs._free_disk = BenchDisk().free_disk()
     assert ask(logs, "redrive", topic="t") == (503, "EXITING")
     assert logs.counts("t.dead", "dead") == (1, 0, 0)
     assert logs.counts() == (0, 0, 0)
