@@ -11,6 +11,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,15 @@ def in_both(directory: Path) -> Expected:
     publish(store, expected, 0, BATCHES // 2)
     checkpoint(store)
     publish(store, expected, BATCHES // 2, BATCHES // 2)
+    return expected
+
+
+def in_direct_writes(directory: Path) -> Expected:
+    """Leave all messages in segments, to which they were written directly, and none in the commit file."""
+    expected = Expected()
+    store = open_store(directory)
+    store.options = replace(OPTIONS, direct_size=1)
+    publish(store, expected, 0, BATCHES)
     return expected
 
 
@@ -200,7 +210,7 @@ def files_of(original: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("boot_id", [BOOT_ID, OTHER_BOOT_ID], ids=["same-boot", "other-boot"])
-@pytest.mark.parametrize("leave", [in_commit_file, in_segments, in_both, after_removal])
+@pytest.mark.parametrize("leave", [in_commit_file, in_segments, in_both, in_direct_writes, after_removal])
 @pytest.mark.timeout(600)
 def test_a_changed_byte_loses_at_most_its_batch(place: Path, leave: Callable[[Path], Expected], boot_id: bytes) -> None:
     original = place / "original"
@@ -218,7 +228,7 @@ def test_a_changed_byte_loses_at_most_its_batch(place: Path, leave: Callable[[Pa
         assert missing_count
 
 
-@pytest.mark.parametrize("leave", [in_commit_file, in_segments, in_both, after_removal])
+@pytest.mark.parametrize("leave", [in_commit_file, in_segments, in_both, in_direct_writes, after_removal])
 @pytest.mark.timeout(600)
 def test_two_changed_bytes_are_reported_if_a_message_is_missing(place: Path, leave: Callable[[Path], Expected]) -> None:
     original = place / "original"

@@ -4,6 +4,8 @@ from libc.stdint cimport int64_t, uint32_t
 from nsqx.queues cimport checksums
 from nsqx.queues.log cimport heads
 
+cdef int64_t _MAX_UNSYNCED
+
 
 @cython.final
 cdef class LogBatch:
@@ -20,8 +22,8 @@ cdef class LogBatch:
     cdef readonly Py_ssize_t size
     cdef uint32_t _tail_crc
 
-    @cython.locals(head=bytes)
-    cpdef bytes head(self, uint32_t seed, int64_t synced_below)
+    @cython.locals(head=bytes, unsynced=int64_t)
+    cpdef bytes head(self, uint32_t seed, int64_t synced_below, int64_t unsynced_size=*)
 
 
 cdef uint32_t _tail_crc(bytes extension, bytes sums)

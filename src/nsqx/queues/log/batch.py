@@ -3,7 +3,7 @@
       0  u32 magic "NXB1"     4  u32 size of the batch    8  u64 first offset        16 i64 timestamp, ns
       24 u32 count of items   28 u16 kind                 30 u16 size of extension   32 u32 size of items
       36 u64 synced below     44 u32 CRC of extension and sums                       48 u32 CRC of bytes 0 to 48
-      52 u32 zero             56 extension, items (int32 size and body each), sums (u32 CRC-32 of each item)
+      52 u32 unsynced         56 extension, items (int32 size and body each), sums (u32 CRC-32 of each item)
 
 The CRC of the head starts with a seed made from the id of the log and the first offset of the segment, which is 0 in a
 commit file. So a batch is valid only in its own file. The sums have no seed: extension, items and sums are copied
@@ -11,6 +11,9 @@ unchanged from a commit file to a segment.
 
 *synced below* is an offset. Everything below it was durable when the batch was written. So a bad batch below it was
 damaged later; any other bad batch may be a write that a crash cut short.
+
+*unsynced* says the same about bytes, because changes have no offset: 1 + the number of bytes before the batch in its
+segment that were not known to be durable, or 0 if nothing is said. If it is not 0, the CRC of the head covers it too.
 
 A batch of messages takes ``count`` offsets. The other kinds take no offset: the field of the first offset contains the
 serial of the state, or the number of a log.
@@ -30,10 +33,11 @@ if TYPE_CHECKING:
     from nsqx.queues.files import Buffer
 
 MAGIC = b"NXB1"
-_HEAD = Struct(">4sIQqIHHIQII4x")
+_HEAD = Struct(">4sIQqIHHIQIII")
 HEAD_SIZE = _HEAD.size
 _MAX_OFFSET = (1 << 63) - 1
-_CRC_AT = 48
+_CRC_AT, _UNSYNCED_AT = 48, 52
+_MAX_UNSYNCED = (1 << 32) - 1
 _SUM = Struct(">I")
 _LENGTH = Struct(">i")
 _SEED = Struct(">QQ")
@@ -74,6 +78,7 @@ class BatchHead(NamedTuple):
     items_size: int
     synced_below: int
     tail_crc: int
+    unsynced: int
 
     @property
     def has_offsets(self) -> bool:
@@ -127,11 +132,15 @@ class LogBatch:
         self.size = HEAD_SIZE + len(extension) + len(items) + len(sums)
         self._tail_crc = _tail_crc(extension, sums)
 
-    def head(self, seed: int, synced_below: int) -> bytes:
-        """Return the head in a file, and the extension. Items and sums follow."""
+    def head(self, seed: int, synced_below: int, unsynced_size: int = -1) -> bytes:
+        """Return the head in a file, and the extension. Items and sums follow.
+
+        ``unsynced_size`` bytes before the batch are not known to be durable; -1 if this is not recorded.
+        """
+        unsynced = unsynced_size + 1 if unsynced_size < _MAX_UNSYNCED else 0
         head = heads.encode_head(
             self.size, self.first, self.timestamp, self.count, self.kind, len(self.extension), len(self.items),
-            synced_below, self._tail_crc, seed,
+            synced_below, self._tail_crc, seed, unsynced,
         )  # fmt: skip
         return head + self.extension if self.extension else head
 
@@ -260,14 +269,16 @@ def read_head(data: Buffer, position: int, seed: int) -> BatchHead | None:
     """Return the head at ``position``, or None if there is no valid one."""
     if len(data) - position < HEAD_SIZE or data[position : position + 4] != MAGIC:
         return None
-    _, size, first, timestamp, count, kind, extension_size, items_size, below, tail_crc, crc = _HEAD.unpack_from(
-        data, position
+    _, size, first, timestamp, count, kind, extension_size, items_size, below, tail_crc, crc, unsynced = (
+        _HEAD.unpack_from(data, position)
     )
-    if crc32(memoryview(data)[position : position + _CRC_AT], seed) != crc:
+    view = memoryview(data)[position : position + HEAD_SIZE]
+    found_crc = crc32(view[:_CRC_AT], seed)
+    if (crc32(view[_UNSYNCED_AT:], found_crc) if unsynced else found_crc) != crc:
         return None
     if size != HEAD_SIZE + extension_size + items_size + 4 * count or max(first + count, below) > _MAX_OFFSET:
         return None
-    return BatchHead(size, first, timestamp, count, kind, extension_size, items_size, below, tail_crc)
+    return BatchHead(size, first, timestamp, count, kind, extension_size, items_size, below, tail_crc, unsynced)
 
 
 def read_batch(head: BatchHead, data: Buffer) -> LogBatch | None:

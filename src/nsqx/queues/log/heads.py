@@ -12,7 +12,8 @@ from struct import Struct
 from nsqx.queues import checksums
 
 _FIELDS = Struct(">4sIQqIHHIQI")
-_CRC = Struct(">I4x")
+_CRC = Struct(">II")
+_UNSYNCED = Struct(">I")
 
 
 def encode_head(
@@ -26,9 +27,13 @@ def encode_head(
     synced_below: int,
     tail_crc: int,
     seed: int,
+    unsynced: int,
 ) -> bytes:
     """Return the head with its CRC, which starts with ``seed``. The numbers must fit into their fields."""
     fields = _FIELDS.pack(
         b"NXB1", size, first, timestamp, count, kind, extension_size, items_size, synced_below, tail_crc
     )
-    return fields + _CRC.pack(checksums.crc_of(fields, seed))
+    crc = checksums.crc_of(fields, seed)
+    if unsynced:
+        crc = checksums.crc_of(_UNSYNCED.pack(unsynced), crc)
+    return fields + _CRC.pack(crc, unsynced)

@@ -30,6 +30,7 @@ cdef class CommitJob:
     cdef public list joined
     cdef readonly list framed
     cdef readonly list direct
+    cdef public list earlier_writes
     cdef public list segment_writes
     cdef readonly object error
     cdef readonly CommitFile failed_sync

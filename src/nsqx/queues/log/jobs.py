@@ -56,12 +56,16 @@ class SegmentWrite:
 
 
 class CommitJob:
-    """Writes frames to a commit file, then large batches directly to segments."""
+    """Writes frames to a commit file, then large batches directly to segments.
+
+    ``earlier_writes`` make the direct writes of logs durable before a frame has later batches of them.
+    """
 
     __slots__ = (
         "bound",
         "buffers",
         "direct",
+        "earlier_writes",
         "error",
         "failed_sync",
         "file",
@@ -83,6 +87,7 @@ class CommitJob:
         self.joined: list[set[TopicLog]] = []
         self.framed = framed
         self.direct = direct
+        self.earlier_writes: list[SegmentWrite] = []
         self.segment_writes: list[SegmentWrite] = []
         self.error: OSError | None = None
         self.failed_sync: CommitFile | None = None
@@ -101,6 +106,11 @@ class CommitJob:
     def run(self) -> None:
         """Write and sync. Segments are written only if the commit file was."""
         file = self.file
+        for write in self.earlier_writes:
+            write.run()
+            if write.error is not None:
+                self.error = write.error
+                return
         try:
             if self.unsynced_file is not None:
                 self.failed_sync = self.unsynced_file

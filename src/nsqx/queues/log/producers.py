@@ -95,15 +95,6 @@ class LogProducers:
         if tag is not None and tag.message_count == batch.count:
             self.set(tag.name, LastPublish(tag.seq, batch.first, batch.count, batch.timestamp))
 
-    def follows(self, batch: LogBatch) -> bool:
-        """True if a batch has no producer, or is whole and everything is known that its producer published before."""
-        tag = producer_of(batch)
-        if tag is None:
-            return True
-        last = self._by_name.get(tag.name)
-        is_previous_known = not tag.previous or (last is not None and last.seq >= tag.previous)
-        return tag.message_count == batch.count and is_previous_known
-
     def forget(self, offsets: Collection[int]) -> None:
         """Forget the producers whose last publishes are at the given offsets."""
         highest = max(offsets, default=-1)

@@ -7,6 +7,11 @@ a serial one change of the state.
 After a crash without a power cut, the operating system has every completed write. After a power cut, any part of what
 was not synced may be missing, and offsets that consumers have seen may be gone. The log then continues at its lease.
 
+Batches follow each other without a gap: messages by offset, changes by serial. After a power cut, a segment may have a
+later part of a write without an earlier one. What follows the first missing part was not durable and is not used: it
+may be the end of a story without its beginning, as a change of a channel that does not exist. If the missing part was
+durable, it is damage, and everything that is left is used.
+
 Nothing is cut off or overwritten. If a segment is not intact, its log continues in a new segment, to which the intact
 batches are copied.
 """
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     from nsqx.queues.positions import QueueLog
 
 NO_BOOT_ID = bytes(16)
+_NO_SERIAL = 1 << 63  # above all others
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 
@@ -73,6 +79,16 @@ class LoadedLog:
     skips_to: int  # consumers may have seen offsets below it that are lost
     torn: list[tuple[LogSegment, SegmentPart]]  # bytes that a crash may have cut short, so they were never acknowledged
     lost: list[tuple[int, int]]  # first and end of the segments that are missing
+
+
+class _BadPart(NamedTuple):
+    """Bytes of a segment that are no intact batch, and the offset and the serial that were expected there."""
+
+    segment: LogSegment
+    part: SegmentPart
+    offset: int
+    serial: int
+    is_newest: bool  # the segment
 
 
 @dataclass
@@ -284,17 +300,21 @@ class _LogLoader:
         self._segments: list[LogSegment] = []
         self._state = LogState(source.identity.lease)  # durable in segments
         self._uncertain: list[LogBatch] = []  # in the newest segment, in order, but perhaps not durable
-        self._later: list[LogBatch] = []  # in the newest segment after the first bad part, or after another segment
+        # In the newest segment after a bad part, or after the end of another one; with the number of bad parts before.
+        self._later: list[tuple[int, LogBatch]] = []
         self._snapshot_first = 0  # of the segment whose snapshot is used
         self._segment_end: int | None = None  # of the segment that is being read, if it is not the newest
         self._is_intact = True  # the newest segment
         self._is_certain = source.durable is None  # some of its batches are known to be durable
         self._is_damaged = recovery.is_tail_damaged
-        self._bad_parts: list[tuple[LogSegment, SegmentPart, int]] = []  # with the offset of the next message then
+        self._bad_parts: list[_BadPart] = []
         self._torn: list[tuple[LogSegment, SegmentPart]] = []
-        # Intact messages of bad parts with an extension, which is about all messages of the batch.
-        self._fragments: list[tuple[SegmentPart, LogBatch]] = []
         self._seen_end = 0  # the offset after the last message that was read
+        self._seen_serial = 0  # of the last change that was read
+        # Changes from this serial on are not used. After a bad part of a segment that is not the newest, an earlier
+        # recovery may not have used them. Then their serials were given again.
+        self._end_serial = _NO_SERIAL
+        self._durable_size = 0  # bytes of the segment that is being read that were durable, or of the newest one
         self._synced_below = source.durable[0] if source.durable is not None else 0
 
     def load(self) -> LoadedLog:
@@ -303,7 +323,7 @@ class _LogLoader:
         if source.has_directory and os.path.isdir(source.directory):
             self._segments = list_segments(source.directory, self._identity.log_id)
         self._read_segments()
-        self._report()
+        usable_count = self._report()
         writer = SegmentWriter(source.directory, self._identity, self._state, self._segments, self._segment_size)
         writer.is_new = source.is_new
         if self._segments and self._is_intact and self._is_certain and not self._uncertain:
@@ -314,24 +334,14 @@ class _LogLoader:
         state = self._state.copy()
         for batch in self._uncertain:
             state.add(batch)
-        missing = []
-        for batch in _missing([*self._whole_later(), *source.batches], state):
-            if self._is_damaged or state.producers.follows(batch):
-                state.add(batch)
-                missing.append(batch)
+        later = [batch for bad_count, batch in self._later if bad_count <= usable_count]
+        missing = _missing([*later, *source.batches], state)
+        for batch in missing:
+            state.add(batch)
         needs_checkpoint = source.durable is not None or writer.must_roll or writer.is_new
         lost = self._lost_segments(writer, state)
         skips_to = self._skips_to(state)
         return LoadedLog(writer, state, self._uncertain + missing, needs_checkpoint, skips_to, self._torn, lost)
-
-    def _whole_later(self) -> list[LogBatch]:
-        """Return the later batches, without parts of batches that were never acknowledged and are used wholly or not.
-
-        If a producer repeats such a publish, no message of it must be stored already.
-        """
-        torn = [part for _, part in self._torn]
-        dropped = [one for part, one in self._fragments if any(part is other for other in torn)]
-        return [batch for batch in self._later if not any(batch is one for one in dropped)]
 
     def _lost_segments(self, writer: SegmentWriter, state: LogState) -> list[tuple[int, int]]:
         """Return first and end of the segments that are missing, although they were not finished; report them."""
@@ -368,6 +378,7 @@ class _LogLoader:
             if snapshot is not None:
                 self._state.load(snapshot)
                 self._snapshot_first = self._segments[start].first
+                self._seen_serial = snapshot.first
                 break
             self._is_intact = False
         for index, segment in enumerate(self._segments[start:], start + 1):
@@ -376,12 +387,25 @@ class _LogLoader:
             self._segment_end = self._segments[index].first if index < len(self._segments) else None
             with SegmentReader(segment) as reader:
                 self._read_segment(segment, reader)
+            self._end_serial = _NO_SERIAL
+
+    def _serial_after(self, segment: LogSegment) -> int:
+        """Return the lowest serial of the changes in later segments and in commit files."""
+        serials = [batch.first for batch in self._source.batches if batch.kind == DELTA]
+        for later in self._segments[self._segments.index(segment) + 1 :]:
+            with SegmentReader(later) as reader:
+                heads = [part.head for part in reader.parts(0) if part.head is not None]
+                serials += [head.first for head in heads if head.kind == DELTA]
+        return min(serials, default=_NO_SERIAL)
 
     def _read_segment(self, segment: LogSegment, reader: SegmentReader) -> None:
         is_newest = self._segment_end is None
         segment.index = SegmentIndex()
+        self._durable_size = 0
         for part in reader.parts(0):
             head = part.head
+            if head is not None and head.unsynced:
+                self._durable_size = max(self._durable_size, part.start - head.unsynced + 1)
             if head is not None and head.has_offsets:
                 segment.index.add(head.first, part.start, head.timestamp)
                 if head.kind == MESSAGES and not head.extension_size and part.is_complete and self._skips(head):
@@ -392,13 +416,14 @@ class _LogLoader:
                 self._note_synced_below(batch.synced_below)
                 self._add(batch, is_newest)
                 continue
-            self._bad_parts.append((segment, part, max(self._state.end, self._seen_end)))
+            offset = max(self._state.end, self._seen_end)
+            self._bad_parts.append(_BadPart(segment, part, offset, self._seen_serial + 1, is_newest))
             if is_newest:
                 self._is_intact = False
+            else:
+                self._end_serial = self._serial_after(segment)
             if head is not None:
                 for one in salvage(head, reader.tail(part)):
-                    if head.extension_size:
-                        self._fragments.append((part, one))
                     self._add(one, is_newest)
 
     def _skips(self, head: BatchHead) -> bool:
@@ -413,10 +438,14 @@ class _LogLoader:
     def _add(self, batch: LogBatch, is_newest: bool) -> None:
         if not batch.has_offsets and batch.kind != DELTA:
             return
+        if batch.kind == DELTA and batch.first >= self._end_serial:
+            return
         self._seen_end = max(self._seen_end, batch.end if batch.has_offsets else skipped_end(batch))
+        if not batch.has_offsets:
+            self._seen_serial = max(self._seen_serial, batch.first)
         is_beyond = self._segment_end is not None and batch.has_offsets and batch.end > self._segment_end
         if is_beyond or (is_newest and not self._is_intact):
-            self._later.append(batch)
+            self._later.append((len(self._bad_parts), batch))
         elif is_newest and (self._uncertain or not self._is_durable(batch)):
             self._uncertain.append(batch)
         else:
@@ -444,16 +473,54 @@ class _LogLoader:
             self._state.add(batch)
         del self._uncertain[:durable_count]
 
-    def _report(self) -> None:
-        """Report damaged parts, except for those that a crash may have cut short."""
-        for segment, part, offset in self._bad_parts:
-            is_durable = self._source.durable is None or offset < self._synced_below
-            if is_durable or (self._recovery.is_same_boot and not part.is_cut_short):
+    def _report(self) -> int:
+        """Report damaged parts, except for those that a crash may have cut short.
+
+        Return the number of bad parts after which batches are used. If frames are damaged, the contents of any part may
+        have been durable there, so everything is used.
+        """
+        is_damage_proven = bool(self._bad_parts) and self._has_gap_before_frames()
+        usable_count = len(self._bad_parts)
+        for index, bad in enumerate(self._bad_parts):
+            part = bad.part
+            if is_damage_proven or self._was_durable(bad) or (self._recovery.is_same_boot and not part.is_cut_short):
                 self._is_damaged = True
-                text = f"{part.end - part.start} bytes from offset {offset} on"
+                text = f"{part.end - part.start} bytes from offset {bad.offset} on"
                 self._recovery.report(self._identity.topic, text, part.head.item_count if part.head is not None else 1)
             else:
-                self._torn.append((segment, part))
+                self._torn.append((bad.segment, part))
+                if bad.is_newest and not self._recovery.is_tail_damaged:
+                    usable_count = min(usable_count, index)
+        return usable_count
+
+    def _was_durable(self, bad: _BadPart) -> bool:
+        if self._source.durable is None or bad.offset < self._synced_below:
+            return True
+        if bad.is_newest and bad.part.start < self._durable_size:
+            return True
+        end, serial = self._source.durable
+        return bad.offset <= end and bad.serial <= serial
+
+    def _has_gap_before_frames(self) -> bool:
+        """True if batches are missing before those in commit files.
+
+        A frame is written only if everything before it is durable in the segment, or is in frames too.
+        """
+        state = self._state.copy()
+        for batch in self._uncertain:
+            state.add(batch)
+        skipped = {skipped_end(batch) for batch in self._source.batches if batch.kind == DELTA}
+        end, serial = state.end, state.serial
+        for batch in _missing(self._source.batches, state):
+            if batch.has_offsets:
+                if batch.first > end and batch.first not in skipped:
+                    return True
+                end = batch.end
+            else:
+                if batch.first > serial + 1:
+                    return True
+                serial = batch.first
+        return False
 
 
 def _missing(batches: Iterable[LogBatch], state: LogState) -> list[LogBatch]:

@@ -36,6 +36,7 @@ cdef class SegmentWriter:
     cdef public bint is_roll_wanted
     cdef int _descriptor
     cdef int64_t _position
+    cdef int64_t _synced_position
     cdef int64_t _head_size
     cdef str _temporary
     cdef list _unsynced

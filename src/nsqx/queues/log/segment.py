@@ -263,6 +263,7 @@ class SegmentWriter:
         "_has_new_name",
         "_head_size",
         "_position",
+        "_synced_position",
         "_temporary",
         "_unremoved",
         "_unsynced",
@@ -301,6 +302,7 @@ class SegmentWriter:
         self.is_roll_wanted = False  # ``remove_finished`` begins a segment, so that the messages before it can go
         self._descriptor = -1
         self._position = 0
+        self._synced_position = 0  # up to which the newest segment is durable
         self._head_size = 0  # of identity and snapshot at the start of the newest segment, if it was begun here
         self._temporary = ""  # the file that replaces the newest segment with the next sync
         self._unsynced: list[LogBatch] = []
@@ -315,7 +317,7 @@ class SegmentWriter:
 
     def continue_at(self, position: int) -> None:
         """Continue at the end of the newest segment, which is intact and durable."""
-        self._position = position
+        self._position = self._synced_position = position
         self._has_batches = True
 
     def has_room(self, size: int) -> bool:
@@ -357,7 +359,7 @@ class SegmentWriter:
         index = segment.loaded_index()
         synced_below = self.state.end
         for batch in batches:
-            buffers.append(batch.head(segment.seed, synced_below))
+            buffers.append(batch.head(segment.seed, synced_below, position - self._synced_position))
             buffers.append(batch.items)
             buffers.append(batch.sums)
             if batch.has_offsets:
@@ -394,6 +396,7 @@ class SegmentWriter:
         for batch in self._unsynced:
             self.state.add(batch)
         self._unsynced.clear()
+        self._synced_position = self._position
         self.synced_count = self.written_count
         self.is_unsynced = False
 
@@ -496,6 +499,7 @@ class SegmentWriter:
         write_buffers(SEGMENT, self._descriptor, buffers, 0)
         segment.size = self._position = self._head_size = sum(map(len, buffers))
         self.segments[-1:] = [segment] if is_replaced else [*self.segments[-1:], segment]
+        self._synced_position = 0
         self.must_roll = self._has_batches = False
         self.is_unsynced = self._has_new_name = True
 

@@ -14,6 +14,9 @@ All batches of all logs go into one frame of the commit file. A log with much to
 checkpoint writes to segments only batches that are durable in a commit file, because a frame may change several logs
 at once.
 
+Batches become durable in their order. So a segment is written directly only if the frames with earlier batches are
+durable, and a frame gets batches of a log only if its direct writes are.
+
 If both commit files are full, ``is_full`` is true until a checkpoint has succeeded. After a failed sync, the file is
 given up: its batches are still in memory and are written to another file.
 """
@@ -272,7 +275,7 @@ class LogStore:
         if direct and len(self._unsynced_segments) + len(direct) > _MAX_UNSYNCED_SEGMENTS:
             is_synced = True
         for log, _ in framed:
-            if log.is_lease_wanted() or log.is_deleted:
+            if log.is_lease_wanted() or log.is_deleted or log.is_segment_unsynced():
                 is_synced = True
         for log, _ in direct:
             if log.is_lease_wanted() or log.is_frame_unsafe():
@@ -307,7 +310,7 @@ class LogStore:
     def _select(self, direct_size: int) -> tuple[list[Taken], list[Taken]]:
         """Return the batches for the frame, and those of logs that write their segment directly.
 
-        These have ``direct_size`` bytes or more to write.
+        These have ``direct_size`` bytes or more to write, or their last direct write is not durable.
         """
         if self._skipping:
             # The next process will assume that no offsets are lost, because the first frame has the new boot id.
@@ -317,6 +320,8 @@ class LogStore:
         room = max_size = (self.options.commit_size - _FRAMES_AT) // 2
         groups = self._pending_groups() if self._joined else [(log,) for log in self._pending]
         for group in groups:
+            if not isinstance(group, tuple) and self._must_wait(group):
+                continue
             taken: list[Taken] = []
             size = 0
             for log in group:
@@ -326,13 +331,18 @@ class LogStore:
                     size += _frame_size(log, batches)
             log = taken[0][0]
             is_large = log.pending_size >= direct_size or size > max_size
-            if is_large and isinstance(group, tuple) and not log.is_deleted:
+            if (is_large or log.is_segment_unsynced()) and isinstance(group, tuple) and not log.is_deleted:
                 if self._can_write_segment(log):
                     direct += taken
             elif size <= room or not framed:
                 framed += taken
                 room -= size
         return framed, direct
+
+    def _must_wait(self, group: Iterable[TopicLog]) -> bool:
+        """True if logs must not write to a commit file, because a direct write cannot be made durable before it."""
+        unsynced = [log for log in group if log.is_segment_unsynced() and not log.is_deleted]
+        return not all(map(self._can_write_segment, unsynced))
 
     def _pending_groups(self) -> list[Collection[TopicLog]]:
         """Return the logs with something to write: sets that must be in one frame, and single logs as tuples."""
@@ -393,6 +403,10 @@ class LogStore:
     def _give(self, job: CommitJob) -> None:
         """Give the batches to the job."""
         entries: list[Entry] = []
+        for log, _ in job.framed:
+            if log.is_segment_unsynced() and not log.is_deleted and self._can_write_segment(log):
+                job.earlier_writes.append(SegmentWrite(log, log.unwritten(log.given_count), True))
+                log.is_writing = True
         for log, batch in self._again:
             self._add_entries(entries, job, log, [batch])
         for log, batches in job.framed:
@@ -441,6 +455,8 @@ class LogStore:
         """Use the result of a job."""
         assert job is self._commit
         self._commit = None
+        for write in job.earlier_writes:
+            write.log.is_writing = False
         for write in job.segment_writes:
             write.log.is_writing = False
         self.failure = job.error

@@ -75,8 +75,6 @@ def test_a_changed_byte_is_noticed_and_at_most_one_message_is_lost(bodies, data)
     if head is None:
         assert position < HEAD_SIZE
         return
-    if 52 <= position < HEAD_SIZE:
-        return  # these bytes have no meaning
     assert read_batch(head, bytes(content[HEAD_SIZE:])) is None
     found = dict(pair for part in salvage(head, content[HEAD_SIZE:]) for pair in part.bodies())
     assert len(found) >= len(bodies) - 1

@@ -57,23 +57,6 @@ def test_a_publish_without_all_its_messages_is_not_stored():
 
 
 @pytest.mark.parametrize(
-    ("batch", "follows"),
-    [
-        (new_batch(MESSAGES, 4, 0, 0, b""), True),
-        (numbered(4, 9, "new"), True),
-        (numbered(4, 9, "a", 5), True),
-        (numbered(4, 9, "a", 7), False),
-        (numbered(4, 9, "b", 7), False),
-        (numbered(4, 9, "a", 5, tag_count=3), False),
-    ],
-)
-def test_a_publish_follows_if_the_one_before_it_is_known(batch, follows):
-    state = LogState(1000)
-    state.add(numbered(0, 5, "a"))
-    assert state.producers.follows(batch) is follows
-
-
-@pytest.mark.parametrize(
     ("max_count", "before_ns", "expected"),
     [(3, 0, []), (2, 0, [0]), (0, 0, [0, 2, 4]), (3, 15, [0]), (3, 25, [0, 2]), (2, 25, [0, 2])],
 )

@@ -1,6 +1,7 @@
 """The start of a store after a clean end, a crash, and a power cut."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from log_bench import BOOT_ID, SMALL, Lines, bodies_of, change, checkpoint, commit, open_store, publish
@@ -106,6 +107,122 @@ def test_a_damaged_frame_that_was_durable_is_reported_and_the_others_are_used(tm
         assert store.damaged_count == 1
         assert "damaged" in lines.lines[0]
         assert store.logs["topic"].end > SMALL.lease_step
+
+
+DIRECT = replace(SMALL, segment_size=100_000, direct_size=1, unsynced_direct_size=1, lease_step=1000)
+
+
+def create(log, number, name):
+    change(log, lambda changes: changes.create_channel(number, name, log.end if number > 1 else 0))
+
+
+def written_directly(path, *, is_synced):
+    """Leave a durable message, and a direct write of two channels and messages that is durable or not."""
+    store = open_store(path, DIRECT)
+    log = store.create_log("topic", 1 << 40, 5)
+    publish(log, b"durable")
+    commit(store)
+    create(log, 1, "first-channel")
+    publish(log, b"second")
+    publish(log, b"third")
+    create(log, 2, "last-channel")
+    publish(log, b"fourth")
+    commit(store, is_synced=is_synced)
+    return store
+
+
+def segment_of(path):
+    (segment,) = (path / "topic.topic").glob("*.seg")
+    return segment
+
+
+def erase(segment, text):
+    """Replace the batch that contains a text by zeros, as if its sectors were not written."""
+    content = segment.read_bytes()
+    start = content.rindex(b"NXB1", 0, content.index(text))
+    end = content.find(b"NXB1", start + 4)
+    end = end if end >= 0 else len(content)
+    segment.write_bytes(content[:start] + bytes(end - start) + content[end:])
+
+
+@pytest.mark.parametrize(
+    ("text", "bodies", "channels"),
+    [
+        (b"first-channel", [b"durable"], []),
+        (b"second", [b"durable"], ["first-channel"]),
+        (b"third", [b"durable", b"second"], ["first-channel"]),
+        (b"last-channel", [b"durable", b"second", b"third"], ["first-channel"]),
+    ],
+)
+def test_after_a_power_cut_nothing_is_used_after_the_first_missing_batch(tmp_path, text, bodies, channels):
+    written_directly(tmp_path, is_synced=False)
+    erase(segment_of(tmp_path), text)
+    lines = Lines()
+    for _ in range(2):
+        store = open_store(tmp_path, DIRECT, OTHER_BOOT, lines)
+        log = store.logs["topic"]
+        assert list(bodies_of(log).values()) == bodies
+        assert [channel.name for channel in log.state.channels.values()] == channels
+        assert (store.damaged_count, lines.lines) == (0, [])
+        assert log.state.depth(1, log.written) == len(bodies) if channels else log.state.unclaimed == 0
+        store.close()
+
+
+def test_after_a_crash_without_a_power_cut_a_missing_batch_is_damage(tmp_path):
+    written_directly(tmp_path, is_synced=False)
+    erase(segment_of(tmp_path), b"second")
+    store = open_store(tmp_path, DIRECT)
+    assert list(bodies_of(store.logs["topic"]).values()) == [b"durable", b"third", b"fourth"]
+    assert (len(store.logs["topic"].state.channels), store.damaged_count) == (2, 1)
+
+
+@pytest.mark.parametrize("text", [b"first-channel", b"second", b"last-channel"])
+@pytest.mark.parametrize("options", [DIRECT, replace(DIRECT, direct_size=50_000)], ids=["segment", "frame"])
+def test_a_batch_that_was_durable_before_a_later_write_is_damage(tmp_path, text, options):
+    store = written_directly(tmp_path, is_synced=True)
+    store.options = options
+    publish(store.logs["topic"], b"later")
+    commit(store)
+    erase(segment_of(tmp_path), text)
+    store = open_store(tmp_path, DIRECT, OTHER_BOOT)
+    expected = [body for body in (b"durable", b"second", b"third", b"fourth", b"later") if body != text]
+    assert list(bodies_of(store.logs["topic"]).values()) == expected
+    names = [channel.name for channel in store.logs["topic"].state.channels.values()]
+    assert names == [name for name in ("first-channel", "last-channel") if name.encode() != text]
+    assert store.damaged_count == 1
+
+
+def test_a_change_alone_that_was_durable_before_a_later_write_is_damage(tmp_path):
+    store = open_store(tmp_path, DIRECT)
+    log = store.create_log("topic", 1 << 40, 5)
+    publish(log, b"durable")
+    commit(store)
+    create(log, 1, "first-channel")
+    commit(store)
+    publish(log, b"later")
+    commit(store)
+    erase(segment_of(tmp_path), b"first-channel")
+    store = open_store(tmp_path, DIRECT, OTHER_BOOT)
+    assert (list(bodies_of(store.logs["topic"]).values()), store.damaged_count) == ([b"durable", b"later"], 1)
+
+
+def test_changes_that_were_not_used_do_not_replace_later_ones_with_their_serials(tmp_path):
+    written_directly(tmp_path, is_synced=False)
+    erase(segment_of(tmp_path), b"first-channel")
+    store = open_store(tmp_path, DIRECT, OTHER_BOOT)
+    create(store.logs["topic"], 1, "new-channel")
+    commit(store)
+    store.close()
+    newest = max((tmp_path / "topic.topic").glob("*.seg"))
+    content = bytearray(newest.read_bytes())
+    snapshot_at = content.index(b"NXB1", 10)
+    content[snapshot_at + 70] ^= 1
+    content[content.index(b"NXB1", snapshot_at + 10) + 70] ^= 1
+    newest.write_bytes(content)
+    store = open_store(tmp_path, DIRECT, OTHER_BOOT)
+    log = store.logs["topic"]
+    assert [channel.name for channel in log.state.channels.values()] == ["new-channel"]
+    assert (bodies_of(log)[0], store.damaged_count > 0) == (b"durable", True)
 
 
 def test_a_log_is_found_without_its_identity_file(tmp_path):

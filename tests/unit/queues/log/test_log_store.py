@@ -185,6 +185,77 @@ def test_a_frame_that_is_not_durable_is_synced_before_a_direct_write(tmp_path, f
     assert log.stable == 3
 
 
+def test_a_small_write_after_a_direct_one_that_is_not_durable_goes_to_the_segment_too(tmp_path, fail):
+    store = open_store(tmp_path, LogOptions(direct_size=3000, unsynced_direct_size=3000))
+    log, other = new_log(store), new_log(store, "other")
+    publish(log, b"x" * 5000)
+    publish(other, b"small")
+    commit(store)
+    publish(log, b"y" * 5000)
+    commit(store, is_synced=False)
+    hook = fail("")
+    publish(log, b"small")
+    publish(other, b"small")
+    commit(store, is_synced=False)
+    assert dict(hook.counts) == {"commit.writev": 1, "segment.writev": 1}
+    assert (log.written, log.stable) == (3, 1)
+    checking = store.begin_checkpoint(is_complete=True)
+    publish(log, b"waits")
+    assert commit(store, is_synced=False) is None
+    checking.run()
+    store.end_checkpoint(checking)
+    assert commit(store).framed[0][0] is log
+    assert (log.written, log.stable) == (4, 4)
+
+
+def joined_after_direct(store):
+    """Return two logs with joined batches, after a direct write of the first one that is not durable."""
+    log, other = new_log(store), new_log(store, "other")
+    publish(log, b"x" * 5000)
+    commit(store)
+    publish(log, b"y" * 5000)
+    commit(store, is_synced=False)
+    publish(log, b"joined")
+    publish(other, b"joined")
+    store.join(log, other)
+    return log, other
+
+
+def test_a_direct_write_is_synced_before_a_frame_with_later_batches(tmp_path, fail):
+    store = open_store(tmp_path, LogOptions(direct_size=3000, unsynced_direct_size=3000))
+    log, other = joined_after_direct(store)
+    fail("commit.*=fail:EIO@1")
+    commit(store)
+    assert (store.failure.errno, log.writer.synced_count, log.written, other.written) == (errno.EIO, 2, 2, 0)
+    fail("")
+    assert len(commit(store).framed) == 2
+    assert (log.stable, other.stable) == (3, 1)
+
+
+def test_a_frame_is_not_written_if_the_direct_write_before_it_cannot_be_synced(tmp_path, fail):
+    store = open_store(tmp_path, LogOptions(direct_size=3000, unsynced_direct_size=3000))
+    log, other = joined_after_direct(store)
+    hook = fail("segment.datasync=fail:EIO@1")
+    commit(store)
+    assert (store.failure.errno, hook.counts["commit.writev"], log.stable, other.written) == (errno.EIO, 0, 1, 0)
+    fail("")
+    commit(store)
+    assert (store.failure, log.stable, other.stable) == (None, 3, 1)
+    assert list(bodies_of(log).values()) == [b"x" * 5000, b"y" * 5000, b"joined"]
+
+
+def test_joined_logs_wait_for_a_checkpoint_that_syncs_a_direct_write(tmp_path):
+    store = open_store(tmp_path, LogOptions(direct_size=3000, unsynced_direct_size=3000))
+    log, other = joined_after_direct(store)
+    checking = store.begin_checkpoint(is_complete=True)
+    job = store.begin_commit(is_synced=False)
+    assert job is None
+    checking.run()
+    store.end_checkpoint(checking)
+    commit(store)
+    assert (log.stable, other.stable) == (3, 1)
+
+
 def test_a_job_that_begins_a_segment_is_not_brief(tmp_path):
     store = open_store(tmp_path, LogOptions(unsynced_direct_size=3000, segment_size=12_000))
     log = new_log(store)
