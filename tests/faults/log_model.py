@@ -8,6 +8,9 @@ written, or durable. It checks after every step and every restart that nothing i
 offset names one message for ever, and that depths are exact. Segments are removed too: none that is needed, and all
 but one of each log if everything is finished.
 
+What a restart finds is also the beginning of what was appended: the messages and changes up to some batch, and no later
+one. A change that survives without an earlier one could make messages unreachable.
+
 Segments are also kept for replay, ended early, and dropped with unfinished messages by trims. What a trim dropped never
 comes back. A few unfinished messages are copied to the end of their log: after a crash there is the old one or the
 copy, never both and never none.
@@ -22,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from disk_model import PAGE_SIZE, SECTOR_SIZE, DiskModel, Image, RandomSurvival
 from recording_os import RecordingOS
@@ -119,6 +122,15 @@ class NumberedPublish:
     is_acknowledged: bool = False
 
 
+class Moment(NamedTuple):
+    """A log after a change: the serial of the change, the end of the messages before it, and all channels then."""
+
+    serial: int
+    end: int
+    unclaimed: int
+    channels: dict[int, tuple[str, int, dict[int, Hole]]]
+
+
 @dataclass
 class ModelTopic:
     """What is known about one log."""
@@ -128,7 +140,9 @@ class ModelTopic:
     present: set[int] = field(default_factory=set)  # written, and seen after the last restart if it was before
     unwritten: dict[int, Fact] = field(default_factory=dict)  # appended in this life, or recovered and not seen yet
     recovered: set[int] = field(default_factory=set)  # not seen yet in this life
+    expected: set[int] = field(default_factory=set)  # at a restart: all messages of the life before
     operations: list[Operation] = field(default_factory=list)  # of this life
+    moments: list[Moment] = field(default_factory=list)  # of this life, the first one at its start
     channels: dict[int, ModelChannel] = field(default_factory=dict)
     deferred: dict[int, int] = field(default_factory=dict)
     discarded: set[int] = field(default_factory=set)  # deferred messages, durably
@@ -255,7 +269,7 @@ class Run:
         self._failpoints = Failpoints([], _stop)
         self._boot = 1
         self._has_boot_id = rng.random() < 0.9
-        self._choices = rng.choice((_CHOICES, _NUMBERED_CHOICES))
+        self._choices = rng.choice((_CHOICES, _NUMBERED_CHOICES, _UNSYNCED_CHOICES))
         self._options = LogOptions(
             commit_size=8192 + rng.choice((1500, 3000, 20_000)),
             segment_size=rng.choice((1, 700, 2000, 100_000)),
@@ -266,11 +280,13 @@ class Run:
             lease_step=rng.choice((4, 20, 1000)),
             idle_size=rng.choice((0, 1000, 100_000)),
         )
-        if self._choices is _NUMBERED_CHOICES and rng.random() < 0.7:
+        if self._choices is not _CHOICES and rng.random() < 0.7:
             # Commits are synced only if they must be, so that a power cut takes away a lot.
             self._options = replace(
                 self._options, segment_size=100_000, unsynced_direct_size=rng.choice((300, 1000)), lease_step=10_000
             )
+        if self._choices is _UNSYNCED_CHOICES:
+            self._options = replace(self._options, commit_size=8192 + 20_000, unsynced_size=100_000)
         self._serial = 0
         self._next_channel = 1
         self._topics: dict[int, ModelTopic] = {}  # by log id
@@ -450,6 +466,7 @@ class Run:
             if log.identity.log_id in self._topics:
                 raise Lost("a log id was used twice")
             self._topics[log.identity.log_id] = ModelTopic(log)
+            self._note_moment(self._topics[log.identity.log_id], 0)
         return self._topics[log.identity.log_id]
 
     def _facts(self, count: int, kind: int = MESSAGES, size: int = 40, **fields: object) -> list[Fact]:
@@ -566,8 +583,18 @@ class Run:
             for offset in due:
                 del topic.deferred[offset]
 
+    def _recovered_serial(self, log: TopicLog) -> int:
+        """Return the serial of the last change at a start, without that of the start itself, which is not written."""
+        return log.state.serial - (1 if log in self._store._skipping else 0)
+
+    def _note_moment(self, topic: ModelTopic, serial: int) -> None:
+        state = topic.log.state
+        channels = {one.number: (one.name, one.next, dict(one.holes)) for one in state.channels.values()}
+        topic.moments.append(Moment(serial, state.end, state.unclaimed, channels))
+
     def _change(self, topic: ModelTopic, changes: Changes, channel: int, offsets: Sequence[int] | None) -> None:
         topic.log.change(changes)
+        self._note_moment(topic, topic.log.state.serial)
         number = topic.log.given_count + topic.log.pending_count
         topic.operations.append(Operation(number, channel, None if offsets is None else frozenset(offsets)))
 
@@ -777,6 +804,20 @@ class Run:
         self._commit_now()
         self._remove_finished()
         self._crashed()
+
+    def _append_and_cut_power(self) -> None:
+        """Cut the power after several writes of many batches each, none of which must be durable."""
+        self._end_commit()
+        if self._store.is_recovering:
+            self._complete_checkpoint()
+        self._publish()
+        self._commit = self._store.begin_commit(is_synced=True)
+        self._end_commit()
+        for _ in range(self._rng.randint(1, 3)):
+            for _ in range(self._rng.randint(1, 12)):
+                self._rng.choice(_APPENDING)(self)
+            self._commit_unsynced()
+        self._crashed(power_cut_share=1)
 
     def _delete_topic(self) -> None:
         if self._rng.random() < 0.3:
@@ -1040,6 +1081,7 @@ class Run:
         if lost_count:
             raise Lost(f"{lost_count} messages of {log.topic} are reported as lost")
         found = {offset: fact for offset, fact in found.items() if offset >= log.first}
+        topic.expected = topic.present | topic.unwritten.keys()
         required = {o for o in topic.present | topic.recovered if not is_power_cut or o < topic.stable}
         gone = {o for o in topic.present | topic.recovered if o < log.first and o not in found}
         if required - found.keys() - gone:
@@ -1064,6 +1106,8 @@ class Run:
             raise Lost(f"offset {max(topic.names)} of {log.topic} was in use, but the log ends at {log.end}")
         topic.present, topic.recovered = set(found), set(topic.unwritten)
         is_unsettled = is_power_cut and self._was_recovering
+        if not is_unsettled:
+            self._check_order(topic, log)
         certain_count = topic.safe_count if is_power_cut else topic.written_count
         if not is_unsettled:
             self._check_trims(topic, log, certain_count)
@@ -1074,6 +1118,8 @@ class Run:
         topic.log = log
         topic.present = seen
         topic.operations.clear()
+        topic.moments.clear()
+        self._note_moment(topic, self._recovered_serial(log))
         topic.trims.clear()
         topic.first = log.state.first
         topic.seen_first = log.writer.segments[0].first if log.writer.segments else 0
@@ -1081,6 +1127,25 @@ class Run:
         topic.stable = log.stable
         topic.is_known = True
         topic.is_deleted = False
+
+    def _check_order(self, topic: ModelTopic, log: TopicLog) -> None:
+        """Check that nothing survived without everything before it."""
+        end = max(topic.present, default=-1) + 1
+        known = {offset for offset in topic.expected if offset >= log.first}
+        missing = {offset for offset in known if offset < end} - topic.present
+        if missing:
+            raise Lost(f"{sorted(missing)} of {log.topic} are missing before {end - 1}")
+        serial = self._recovered_serial(log)
+        last = [moment for moment in topic.moments if moment.serial <= serial][-1]
+        missing = {offset for offset in known if offset < last.end} - topic.present
+        if missing:
+            raise Lost(f"{sorted(missing)} of {log.topic} are missing before change {last.serial}")
+        following = next((moment for moment in topic.moments if moment.serial > serial), None)
+        if following is not None and any(offset >= following.end for offset in topic.present):
+            raise Lost(f"{end - 1} of {log.topic} is there without change {following.serial}")
+        channels = {one.number: (one.name, one.next, one.holes) for one in log.state.channels.values()}
+        if (log.state.unclaimed, channels) != (last.unclaimed, last.channels):
+            raise Lost(f"{log.topic} has the channels {channels} instead of {last} after change {serial}")
 
     def _check_removed(self, topic: ModelTopic, log: TopicLog, removed: set[int]) -> None:
         """Check that the state of the log needs none of the removed messages."""
@@ -1204,6 +1269,7 @@ _CHOICES: dict[Callable[[Run], None], int] = {
     Run._copy_forward: 4,
     Run._trim: 3,
     Run._trim_and_crash: 2,
+    Run._append_and_cut_power: 1,
     Run._keep: 3,
     Run._end_segment: 2,
     Run._delete_topic: 1,
@@ -1245,6 +1311,38 @@ _NUMBERED_CHOICES: dict[Callable[[Run], None], int] = {
     Run._crash: 4,
     Run._restart_cleanly: 1,
 }
+# Many batches in direct writes that are not durable when the power is cut, and frames after them.
+_UNSYNCED_CHOICES: dict[Callable[[Run], None], int] = {
+    Run._publish: 12,
+    Run._publish_much: 4,
+    Run._publish_deferred: 2,
+    Run._publish_numbered: 2,
+    Run._create_channel: 8,
+    Run._delete_channel: 6,
+    Run._finish: 8,
+    Run._requeue: 6,
+    Run._seek: 2,
+    Run._move_message: 3,
+    Run._redrive: 3,
+    Run._copy_forward: 2,
+    Run._begin_commit: 2,
+    Run._end_commit: 2,
+    Run._commit_now: 2,
+    Run._commit_unsynced: 4,
+    Run._append_and_cut_power: 12,
+    Run._begin_checkpoint: 2,
+    Run._end_checkpoint: 2,
+    Run._checkpoint_now: 6,
+    Run._order_fault: 1,
+    Run._order_stop: 2,
+    Run._order_nothing: 2,
+    Run._cut_power: 1,
+    Run._crash: 1,
+}
+_APPENDING = (
+    *(Run._publish, Run._publish, Run._publish_much, Run._publish_deferred, Run._create_channel, Run._create_channel),
+    *(Run._delete_channel, Run._finish, Run._finish, Run._requeue, Run._move_message),
+)
 
 
 def run_seed(seed: int, steps: int = 60) -> Run:

@@ -13,9 +13,8 @@ import pytest
 from log_model import TOPICS, Run, run_seed
 
 from nsqx.queues.failpoints import Fault
-from nsqx.queues.log.jobs import CheckpointJob
+from nsqx.queues.log.jobs import CheckpointJob, CommitJob
 from nsqx.queues.log.log import TopicLog
-from nsqx.queues.log.producers import LogProducers
 from nsqx.queues.log.recovery import _LogLoader
 from nsqx.queues.log.segment import finished_count
 from nsqx.queues.log.store import LogStore
@@ -132,15 +131,30 @@ def test_the_removal_of_segments_before_it_is_safe_is_noticed(
 
 
 @pytest.mark.skipif(IS_GIVEN, reason="needs many seeds")
-@pytest.mark.parametrize("mistake", ["fragments", "gaps"])
-def test_a_recovery_of_numbered_publishes_that_are_not_whole_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, mistake: str
-) -> None:
-    if mistake == "fragments":
-        monkeypatch.setattr(_LogLoader, "_whole_later", lambda loader: loader._later)
-    else:
-        monkeypatch.setattr(LogProducers, "follows", lambda producers, batch: True)
-    with pytest.raises(AssertionError, match="NumberedPublish"):
+def test_a_recovery_of_batches_after_a_torn_one_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = _LogLoader._report
+
+    def use_everything(loader: _LogLoader) -> int:
+        report(loader)
+        return len(loader._bad_parts)
+
+    monkeypatch.setattr(_LogLoader, "_report", use_everything)
+    with pytest.raises(
+        AssertionError, match="are missing before|there without change|has the channels|NumberedPublish"
+    ):
+        run_many(1000, 1000)
+
+
+@pytest.mark.skipif(IS_GIVEN, reason="needs many seeds")
+def test_frames_before_the_direct_writes_that_they_follow_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = CommitJob.run
+
+    def run_at_once(job: CommitJob) -> None:
+        job.earlier_writes.clear()
+        run(job)
+
+    monkeypatch.setattr(CommitJob, "run", run_at_once)
+    with pytest.raises(AssertionError, match="Lost"):
         run_many(1000, 1000)
 
 
