@@ -110,7 +110,8 @@ def test_much_random_use_of_a_log_loses_only_what_it_may() -> None:
 def remove_too_early(job: CheckpointJob, log: TopicLog) -> None:
     """Remove segments that are finished, although this is not durable yet."""
     writer = log.writer
-    writer.remove_below(writer.segments[finished_count(writer.segments, log.state)].first)
+    if writer.segments:
+        writer.remove_below(writer.segments[finished_count(writer.segments, log.state)].first)
     writer.remove_finished(job.idle_size)
 
 
