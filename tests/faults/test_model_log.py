@@ -66,9 +66,8 @@ SCRIPTS = {
         *("end_segment", "remove_finished", "trim_and_crash"),
     ),
     "copy": (
-        *("create_channel", "publish_deferred", "publish_much", "requeue", "commit_now", "complete_checkpoint"),
-        *("finish", "copy_forward", "commit_now", "remove_finished", "requeue", "copy_forward", "publish_much"),
-        *("commit_now", "finish_all", "commit_now", "remove_finished", "copy_forward", "commit_now"),
+        *("create_channel", "publish_deferred", "publish_much", "commit_now", "complete_checkpoint", "requeue"),
+        *("finish", "copy_forward", "publish_much", "commit_now", "remove_finished"),
     ),
     "delete": ("publish", "commit_now", "delete", "commit_now", "complete_checkpoint", "publish", "commit_now"),
 }
