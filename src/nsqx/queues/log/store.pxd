@@ -35,7 +35,7 @@ cdef class LogStore:
     cdef object _logger
     cdef dict _pending
     cdef object _recovered
-    cdef list _skipping
+    cdef readonly list _skipping
     cdef object _synced_below
     cdef dict _unsafe
     cdef list _unsynced
