@@ -139,7 +139,7 @@ def test_nsqd_decides_which_token_reads_bodies(fleet: Fleet, tmp_path: Path, top
 
 
 def test_a_classic_topic_has_its_settings_and_its_messages(fleet: Fleet, topic: str) -> None:
-    nsqd: Daemon = fleet.nsqd("nsqx", "--max-attempts=4")
+    nsqd: Daemon = fleet.nsqd("nsqx", "--store=classic", "--max-attempts=4")
     nsqd.post("/mpub", b"one\ntwo\nthree", topic=topic)
     admin = fleet.nsqadmin("nsqx", f"--nsqd-http-address={nsqd.http_address}", "--poll-interval=0")
     node = admin.request("GET", f"/api/log/{topic}").json()["nodes"][0]
