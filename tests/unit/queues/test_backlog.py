@@ -32,19 +32,6 @@ def drain(backlog):
     return bodies
 
 
-def test_messages_in_memory_are_copied_without_a_change(disk):
-    backlog = Backlog(4, disk)
-    backlog.put_batch(make_batch(b"1", b"2", b"3"))
-    assert backlog.get().body == b"1"
-    for body in (b"4", b"5", b"6"):
-        backlog.put_message(make_message(body))
-    assert [message.body for message in backlog.copy_memory(10)] == [b"2", b"3", b"4", b"5"]
-    assert [message.body for message in backlog.copy_memory(1)] == [b"2"]
-    assert [message.body for message in backlog.copy_memory(3)] == [b"2", b"3", b"4"]
-    disk.write_pending()
-    assert drain(backlog) == [b"2", b"3", b"4", b"5", b"6"]
-
-
 def test_messages_above_the_memory_limit_go_to_disk(disk):
     backlog = Backlog(2, disk)
     for body in (b"1", b"2", b"3"):
