@@ -1,7 +1,10 @@
 """Kills Spark drivers, receivers and executors with SIGKILL, and counts the messages in the Parquet files.
 
     python tests/faults/kill_spark.py [--messages 1000000] [--kills 6] [--nsqd go] [--master local-cluster] [--seed N]
-                                      [--storage s3]
+                                      [--storage s3] [--mode log]
+
+With ``--mode log`` the topic has a log on each of two nsqds, which are killed too. Publishes have numbers, so that a
+repeated publish is stored once.
 
 With ``--storage s3`` the segments are on an S3 server, and a driver may be frozen, instead of killed, until another one
 has taken over.
@@ -14,6 +17,7 @@ this runs for minutes.
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import random
@@ -49,6 +53,8 @@ END_TIMEOUT_S = 900.0
 VICTIMS = ("driver", "receiver", "executor")
 FROZEN = "frozen driver"
 VICTIMS_ON_S3 = ("driver", FROZEN)
+VICTIMS_OF_LOGS = ("driver", "nsqd", "executor")
+LOG_NODES = 2
 S3_SERVER = Path(__file__).resolve().parents[1] / "spark" / "s3_server.py"
 
 
@@ -57,7 +63,7 @@ class Driver:
 
     def __init__(self, directory: Path, master: str, options: dict[str, str]) -> None:
         program = Path(__file__).with_name("spark_driver.py")
-        self._segments = options["segmentDir"]
+        self._segments = options.get("segmentDir", "")
         self.batches = 0
         self.failures = 0
         self.verified: dict[str, Any] = {}
@@ -161,6 +167,96 @@ class Publisher:
     def wait(self) -> None:
         if self._thread is not None:
             self._thread.join()
+
+
+class LogNodes:
+    """The nsqds of a log topic. One that is killed is started again on the same address and files."""
+
+    def __init__(self, stack: ExitStack, directory: Path) -> None:
+        self._stack = stack
+        self._directory = directory
+        self.nodes = [self._start(number) for number in range(LOG_NODES)]
+        for node in self.nodes:
+            node.post("/topic/create", topic=TOPIC)
+        self._addresses = [node.tcp_address for node in self.nodes]
+        # A task that runs asks an nsqd at the address that it had.
+        self._http_addresses = [node.http_address for node in self.nodes]
+
+    def _start(self, number: int, *flags: str) -> Daemon:
+        path = self._directory / f"nsqd_{number}"
+        path.mkdir(exist_ok=True)
+        return self._stack.enter_context(start_nsqd("nsqx", "--store=log", f"--data-path={path}", *flags))
+
+    @property
+    def addresses(self) -> str:
+        return ",".join(self._addresses)
+
+    def kill(self, number: int) -> None:
+        self.nodes[number].kill()
+        addresses = f"--tcp-address={self._addresses[number]}", f"--http-address={self._http_addresses[number]}"
+        self.nodes[number] = self._start(number, *addresses)
+
+    def depth(self) -> int:
+        return sum(node.channel_stats(TOPIC, CHANNEL)["depth"] for node in self.nodes)
+
+
+class NumberedPublisher(Publisher):
+    """Publishes to all nsqds in turn. A publish without an answer is repeated with the same number."""
+
+    def __init__(self, nodes: LogNodes) -> None:
+        self._nodes = nodes
+        self._next = 0
+        self._thread = None
+
+    def _run(self, first: int, last: int) -> None:
+        for start in range(first, last, BATCH):
+            body = b"\n".join(b"%d" % number for number in range(start, min(start + BATCH, last)))
+            query = {"topic": TOPIC, "producer": "kill", "seq": str(start + 1)}
+            while not self._is_stored(body, query, start // BATCH % LOG_NODES):
+                time.sleep(0.1)
+            time.sleep(0.1)
+
+    def _is_stored(self, body: bytes, query: dict[str, str], number: int) -> bool:
+        try:
+            return self._nodes.nodes[number].request("POST", "/mpub", body, query=query).status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+
+def run_log(directory: Path, kind: str, count: int, kills: int, rng: random.Random) -> Outcome:
+    """Publish, kill drivers, executors and nsqds, and let a last driver process the rest."""
+    with ExitStack() as stack:
+        nodes = LogNodes(stack, directory)
+        options = {
+            "nsq.nsqd": nodes.addresses,
+            "subscribe": TOPIC,
+            "channel": CHANNEL,
+            "mode": "log",
+            "minPartitions": "4",
+            "maxOffsetsPerTrigger": str(max(1000, count // 50)),
+        }
+        publisher = NumberedPublisher(nodes)
+        master = stack.enter_context(spark_master(kind, directory))
+        driver = stack.enter_context(closing(Driver(directory, master, options)))
+        for number in range(kills):
+            publisher.publish(count // (kills + 1))
+            driver.wait_for_batches(driver.batches + 1)
+            time.sleep(rng.uniform(0.0, 2.0))
+            victim = VICTIMS_OF_LOGS[number] if number < len(VICTIMS_OF_LOGS) else rng.choice(VICTIMS_OF_LOGS)
+            print(f"kill {number + 1}: {victim}, after {driver.batches} batches", flush=True)
+            if victim == "nsqd":
+                nodes.kill(rng.randrange(LOG_NODES))
+            else:
+                driver.kill(victim, rng, os.getpid())
+            if victim == "driver":
+                driver = stack.enter_context(closing(Driver(directory, master, options)))
+        publisher.publish(count - kills * (count // (kills + 1)))
+        publisher.wait()
+        until_s = time.monotonic() + END_TIMEOUT_S
+        while nodes.depth() and time.monotonic() < until_s:
+            time.sleep(0.5)
+        driver.end()
+    return Outcome(read_values(directory), driver.verified)
 
 
 @dataclass(frozen=True)
@@ -284,6 +380,12 @@ def segment_directory(storage: str, directory: Path) -> Iterator[str]:
         server.kill()
 
 
+def run_channel(given: argparse.Namespace, directory: Path, rng: random.Random) -> Outcome:
+    """Run in mode channel."""
+    with start_nsqd(given.nsqd) as nsqd, segment_directory(given.storage, directory) as segments:
+        return run(nsqd, directory, given.master, given.messages, given.kills, rng, segments)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, default=1_000_000)
@@ -291,18 +393,22 @@ def main() -> int:
     parser.add_argument("--nsqd", choices=["go", "nsqx"], default="nsqx")
     parser.add_argument("--master", choices=KINDS, default=LOCAL)
     parser.add_argument("--storage", choices=["local", "s3"], default="local")
+    parser.add_argument("--mode", choices=["channel", "log"], default="channel")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     given = parser.parse_args()
-    what = f"{given.messages} messages, {given.kills} kills, {given.nsqd} nsqd, {given.master}, seed {given.seed}"
+    what = f"{given.messages} messages, {given.kills} kills, {given.nsqd} nsqd, {given.master}, mode {given.mode}"
+    what += f", seed {given.seed}"
     print(what, flush=True)
     directory = Path(tempfile.mkdtemp(prefix="kill-spark-"))
     # SIGTERM must also end the processes that this program has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     began_s = time.monotonic()
     try:
-        with start_nsqd(given.nsqd) as nsqd, segment_directory(given.storage, directory) as segments:
-            rng = random.Random(given.seed)
-            outcome = run(nsqd, directory, given.master, given.messages, given.kills, rng, segments)
+        rng = random.Random(given.seed)
+        if given.mode == "log":
+            outcome = run_log(directory, given.master, given.messages, given.kills, rng)
+        else:
+            outcome = run_channel(given, directory, rng)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     problems = outcome.problems(given.messages, is_cluster=given.master != LOCAL)

@@ -310,7 +310,7 @@ class Run:
                 self._open()
                 if names is not None:
                     for name in names:
-                        self._step(getattr(Run, f"_{name}"))
+                        self._step(getattr(type(self), f"_{name}"))
                 else:
                     for _ in range(steps if isinstance(steps, int) else 0):
                         self._step(self._rng.choices(list(self._choices), list(self._choices.values()))[0])

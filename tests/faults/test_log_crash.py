@@ -3,23 +3,20 @@
 NSQX_SEED repeats the random choices of a run, but not its timing. A failure includes the seed.
 """
 
-import os
-import random
 import time
 from pathlib import Path
 
 import pytest
 from kill_log import MIN_ACKNOWLEDGED, kill_nsqd
+from seeds import NEW_SEED, QUICK_SEED
 
 from daemons import Fleet, wait_until
 from rawclient import OK, RawClient
 
-SEED = int(os.environ.get("NSQX_SEED", random.SystemRandom().randrange(1 << 40)))
-
 
 @pytest.mark.parametrize("durability", ["fsync", "write"])
 def test_nothing_acknowledged_is_lost_when_nsqd_is_killed(tmp_path: Path, durability: str) -> None:
-    counts = kill_nsqd(3, durability, str(tmp_path), SEED)
+    counts = kill_nsqd(3, durability, str(tmp_path), QUICK_SEED)
     assert counts["kills"] == 3
     assert counts["acknowledged"] >= MIN_ACKNOWLEDGED
 
@@ -28,7 +25,7 @@ def test_nothing_acknowledged_is_lost_when_nsqd_is_killed(tmp_path: Path, durabi
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("durability", ["fsync", "write"])
 def test_nothing_acknowledged_is_lost_in_many_kills(tmp_path: Path, durability: str) -> None:
-    counts = kill_nsqd(200, durability, str(tmp_path), SEED)
+    counts = kill_nsqd(200, durability, str(tmp_path), NEW_SEED)
     assert counts["segments"] > 200
 
 

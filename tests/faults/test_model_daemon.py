@@ -3,24 +3,20 @@
 NSQX_SEED repeats the run of one seed.
 """
 
-import os
-import random
-
 import pytest
 from daemon_model import run_daemon_seed
+from seeds import IS_GIVEN, NEW_SEED, QUICK_SEED
 from stage import Stage
 
-IS_GIVEN = "NSQX_SEED" in os.environ
-FIRST = int(os.environ["NSQX_SEED"]) if IS_GIVEN else random.SystemRandom().randrange(1 << 40)
 QUICK, MANY = (1, 0) if IS_GIVEN else (2, 40)
 
 
 @pytest.mark.parametrize("number", range(QUICK))
 def test_several_restarts_lose_nothing(stage: Stage, number: int) -> None:
-    run_daemon_seed(stage, FIRST + number)
+    run_daemon_seed(stage, QUICK_SEED + number)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(QUICK, QUICK + MANY))
 def test_many_restarts_lose_nothing(stage: Stage, number: int) -> None:
-    run_daemon_seed(stage, FIRST + number)
+    run_daemon_seed(stage, NEW_SEED + number)

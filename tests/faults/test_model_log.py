@@ -3,14 +3,13 @@
 NSQX_SEED repeats the run of one seed; NSQX_SLOW or --run-slow performs thousands of runs.
 """
 
-import os
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
 import pytest
 from log_model import TOPICS, Run, run_seed
+from seeds import IS_GIVEN, NEW_SEED, QUICK_SEED
 
 from nsqx.queues.failpoints import Fault
 from nsqx.queues.log import jobs
@@ -22,8 +21,8 @@ from nsqx.queues.log.store import LogStore
 
 QUICK, MANY = 200, 5000
 AT_MOST_S = 8.0  # for the quick test, on a busy machine
-FIRST = int(os.environ.get("NSQX_SEED", random.SystemRandom().randrange(1 << 40)))
-IS_GIVEN = "NSQX_SEED" in os.environ
+# A model that has a fault of its own must notice it within this number of runs from seed 1000 on.
+NOTICED_WITHIN = 1000
 # A test that replaces a method of a compiled class runs on the uncompiled package: make pure.
 needs_uncompiled = pytest.mark.skipif(
     str(jobs.__file__).endswith(".so"), reason="a compiled method cannot be replaced: make pure runs this"
@@ -83,7 +82,7 @@ def run_many(first: int, count: int, at_most_s: float = float("inf")) -> Counter
     """Perform so many runs, or as many as there is time for; return how often each action occurred."""
     counts: Counter[str] = Counter()
     deadline_s = time.monotonic() + at_most_s
-    for seed in range(first, first + (1 if IS_GIVEN else count)):
+    for seed in range(first, first + count):
         counts += run_seed(seed).counts
         if time.monotonic() > deadline_s:
             break
@@ -91,9 +90,12 @@ def run_many(first: int, count: int, at_most_s: float = float("inf")) -> Counter
 
 
 def test_random_use_of_a_log_loses_only_what_it_may() -> None:
-    counts = run_many(FIRST, QUICK, AT_MOST_S)
-    if not IS_GIVEN:
-        assert all(counts[what] > 3 for what in ("killed", "power cut", "restart_cleanly", "fault")), counts
+    run_many(QUICK_SEED, 1 if IS_GIVEN else QUICK, AT_MOST_S)
+
+
+def test_the_model_of_a_log_kills_cuts_the_power_restarts_and_fails() -> None:
+    counts = run_many(1000, 20)
+    assert all(counts[what] > 3 for what in ("killed", "power cut", "restart_cleanly", "fault")), counts
 
 
 @pytest.mark.parametrize("seed", TORN_HEADER_SEEDS)
@@ -108,7 +110,7 @@ def test_a_seed_gives_the_same_run_of_a_log() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_much_random_use_of_a_log_loses_only_what_it_may() -> None:
-    run_many(FIRST, MANY)
+    run_many(NEW_SEED, 1 if IS_GIVEN else MANY)
 
 
 def remove_too_early(job: CheckpointJob, log: TopicLog) -> None:
@@ -125,17 +127,15 @@ def remove_in_spite_of_seeks(job: CheckpointJob, log: TopicLog) -> None:
     log.writer.remove_finished(job.idle_size)
 
 
-@pytest.mark.skipif(IS_GIVEN, reason="needs many seeds")
 @pytest.mark.parametrize("remove", [remove_too_early, remove_in_spite_of_seeks])
 def test_the_removal_of_segments_before_it_is_safe_is_noticed(
     monkeypatch: pytest.MonkeyPatch, remove: Callable[[CheckpointJob, TopicLog], None]
 ) -> None:
     monkeypatch.setattr(CheckpointJob, "_remove_finished", remove)
     with pytest.raises(AssertionError, match="Lost"):
-        run_many(FIRST, QUICK)
+        run_many(1000, NOTICED_WITHIN)
 
 
-@pytest.mark.skipif(IS_GIVEN, reason="needs many seeds")
 def test_a_recovery_of_batches_after_a_torn_one_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     report = _LogLoader._report
 
@@ -147,11 +147,10 @@ def test_a_recovery_of_batches_after_a_torn_one_is_noticed(monkeypatch: pytest.M
     with pytest.raises(
         AssertionError, match="are missing before|there without change|has the channels|NumberedPublish"
     ):
-        run_many(1000, 1000)
+        run_many(1000, NOTICED_WITHIN)
 
 
 @needs_uncompiled
-@pytest.mark.skipif(IS_GIVEN, reason="needs many seeds")
 def test_frames_before_the_direct_writes_that_they_follow_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     run = CommitJob.run
 
@@ -161,7 +160,7 @@ def test_frames_before_the_direct_writes_that_they_follow_are_noticed(monkeypatc
 
     monkeypatch.setattr(CommitJob, "run", run_at_once)
     with pytest.raises(AssertionError, match="Lost"):
-        run_many(1000, 1000)
+        run_many(1000, NOTICED_WITHIN)
 
 
 def run_script(name: str, seed: int, fault: Fault | None) -> int:
@@ -188,8 +187,7 @@ def run_script_with_every_fault(name: str, seed: int) -> int:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_fault_at_every_file_operation_loses_only_what_it_may(name: str) -> None:
-    seed = FIRST % 1000
-    assert run_script_with_every_fault(name, seed) > 50
+    assert run_script_with_every_fault(name, QUICK_SEED % 1000) > 50
 
 
 def run_scripts_with_every_fault(name: str, seeds: Iterable[int]) -> None:
@@ -203,7 +201,6 @@ def join_nothing(store: LogStore, *logs: TopicLog) -> None:
 
 
 @needs_uncompiled
-@pytest.mark.skipif(IS_GIVEN, reason="needs many seeds")
 def test_a_copy_that_is_not_written_with_the_end_of_the_old_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogStore, "join", join_nothing)
     with pytest.raises(AssertionError, match="was copied to"):
@@ -214,4 +211,4 @@ def test_a_copy_that_is_not_written_with_the_end_of_the_old_message_is_noticed(m
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_fault_at_every_file_operation_with_many_seeds(name: str) -> None:
-    run_scripts_with_every_fault(name, range(FIRST % 1000, FIRST % 1000 + 30))
+    run_scripts_with_every_fault(name, range(NEW_SEED % 1000, NEW_SEED % 1000 + 30))

@@ -1,6 +1,5 @@
 """Losses of a power cut: no message acknowledged after a sync, and at most the sync window (rows 5 and 6)."""
 
-import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ import pytest
 from disk_model import NOTHING, SIZE_ONLY
 from log_power_cut import LogLost, LogRecording
 from power_cut import END, MOVED, SYNC_EVERY
+from seeds import NEW_SEED, QUICK_SEED
 from stage import DISK_ONLY, QUEUE, TOPIC, Stage, bodies
 
 from daemons import Daemon
@@ -17,7 +17,6 @@ from rawclient import OK, RawClient
 
 pytestmark = pytest.mark.usefixtures("classic_store")
 
-SEED = int(os.environ.get("NSQX_SEED", random.SystemRandom().randrange(1 << 40)))
 SLOW_SYNC_MS = 10
 TIMED = 60
 
@@ -28,7 +27,7 @@ def test_with_sync_every_1_an_ok_follows_the_sync(stage: Stage) -> None:
     moments = record.moments()
     assert [moment.acked for moment in moments] == list(range(1, 61))
     assert [moment for moment in moments if moment.missing] == []
-    assert record.cut_at_random(random.Random(SEED), 50) == [], f"NSQX_SEED={SEED}"
+    assert record.cut_at_random(random.Random(QUICK_SEED), 50) == [], f"NSQX_SEED={QUICK_SEED}"
     for moment in (moments[0], moments[-1]):
         outcome = record.restart_after_cut(moment.line, moment.acked)
         assert (outcome.lost, outcome.foreign) == (0, 0)
@@ -122,17 +121,17 @@ def publish_and_time(daemon: Daemon) -> list[float]:
 @pytest.mark.parametrize("durability", ["fsync", "write"])
 def test_a_power_cut_of_topic_logs_loses_nothing_durable(stage: Stage, durability: str) -> None:
     """Row 5: with fsync every acknowledged message is durable, with write those before the last sync."""
-    record = LogRecording(stage, durability, random.Random(SEED), 60)
+    record = LogRecording(stage, durability, random.Random(QUICK_SEED), 60)
     assert record.message_count > 500
     try:
         record.cut(8)
     except LogLost as failure:
-        raise AssertionError(f"{failure}, NSQX_SEED={SEED}") from failure
+        raise AssertionError(f"{failure}, NSQX_SEED={QUICK_SEED}") from failure
 
 
 def test_nsqd_delivers_everything_after_a_power_cut_of_its_logs(stage: Stage) -> None:
     """Row 5: with fsync all messages are delivered, even if nothing of the unsynced changes survives."""
-    LogRecording(stage, "fsync", random.Random(SEED), 20).restart(stage, NOTHING)
+    LogRecording(stage, "fsync", random.Random(QUICK_SEED), 20).restart(stage, NOTHING)
 
 
 @pytest.mark.slow
@@ -140,7 +139,7 @@ def test_nsqd_delivers_everything_after_a_power_cut_of_its_logs(stage: Stage) ->
 @pytest.mark.parametrize("durability", ["fsync", "write"])
 def test_many_power_cuts_of_topic_logs(stage: Stage, durability: str) -> None:
     """Row 5: the same at many more calls."""
-    record = LogRecording(stage, durability, random.Random(SEED), 300)
+    record = LogRecording(stage, durability, random.Random(NEW_SEED), 300)
     record.cut(500)
     assert record.cut_count > 400
     assert record.removal_count > 0
@@ -151,7 +150,7 @@ def test_many_power_cuts_of_topic_logs(stage: Stage, durability: str) -> None:
 def test_any_part_of_the_unsynced_changes(stage: Stage) -> None:
     """Row 5: with --sync-every=1 no power cut loses an acknowledged message, whatever survives of unsynced changes."""
     record = power_cut.sync_always(stage)
-    assert record.cut_at_random(random.Random(SEED), 2000) == [], f"NSQX_SEED={SEED}"
+    assert record.cut_at_random(random.Random(NEW_SEED), 2000) == [], f"NSQX_SEED={NEW_SEED}"
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 from conversation import SessionClient
 
 from broker_bench import MS
+from nsqx.version import VERSION
 from rawclient import ERROR, OK, RESPONSE, Frame, identify, sized, sub
 
 
@@ -20,7 +21,8 @@ def test_the_answer_byte_for_byte(talk):
     assert frame.data == (
         b'{"max_rdy_count":2500,"version":"1.3.0","max_msg_timeout":900000,"msg_timeout":60000,"tls_v1":false,'
         b'"deflate":false,"deflate_level":6,"max_deflate_level":6,"snappy":false,"sample_rate":0,"auth_required":false,'
-        b'"output_buffer_size":16384,"output_buffer_timeout":250,"topology_region":"","topology_zone":""}'
+        b'"output_buffer_size":16384,"output_buffer_timeout":250,"topology_region":"","topology_zone":"","nsqx_version":"%s"}'
+        % VERSION.encode()
     )
 
 

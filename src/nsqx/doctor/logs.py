@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nsqx.doctor.findings import Finding
-from nsqx.queues.files import COMMIT, INDEX, SEGMENT, read_file, remove_if_there, replace_file
+from nsqx.queues.files import COMMIT, INDEX, SEGMENT, STAGE, read_file, remove_if_there, replace_file
 from nsqx.queues.log.batch import salvage
 from nsqx.queues.log.commit_file import BAD_SUFFIX
 from nsqx.queues.log.segment import LogSegment, SegmentReader
+from nsqx.queues.log.staging import STAGED_DIRECTORY, StagedPart, is_intact, list_staged
 from nsqx.queues.log.stored import StoredLogs, open_offline
 from nsqx.queues.log.verify import LogCheck, LogDamage, SegmentCheck, commit_damages
 
@@ -36,6 +37,7 @@ class LogsExamination:
     message_count: int = 0
     checks: list[LogCheck] = field(default_factory=list)
     commit_damages: list[LogDamage] = field(default_factory=list)
+    damaged_parts: list[StagedPart] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -52,7 +54,7 @@ def examine_logs(data_path: str, queue_names: Iterable[str]) -> LogsExamination:
     """Examine every byte of the logs; ``queue_names`` are the disk queues beside them. Raises OSError."""
     stored = StoredLogs(data_path)
     found = LogsExamination(len(stored.logs), sum(log.message_count for log in stored.logs))
-    found.checks = [LogCheck(log) for log in stored.logs]
+    found.checks = [LogCheck(log) for log in stored.with_ledger]
     found.commit_damages = commit_damages(stored)
     for damage in found.commit_damages:
         _describe(found, "commit-damaged", damage, data_path)
@@ -67,6 +69,15 @@ def examine_logs(data_path: str, queue_names: Iterable[str]) -> LogsExamination:
             is_repairable=False,
         )
     _describe_queues(found, {check.log.topic for check in found.checks}, queue_names)
+    found.damaged_parts = [part for part in list_staged(data_path) if not is_intact(data_path, part.name)]
+    for part in found.damaged_parts:
+        found.add(
+            "part-damaged",
+            os.path.join(STAGED_DIRECTORY, part.name.file_name),
+            "a staged part of a transaction is damaged; its messages are in no log",
+            f"nothing: its query cannot commit it, and stages batch {part.name.batch} again when it restarts. "
+            f"Or {_REPAIR} to set the file aside",
+        )
     return found
 
 
@@ -115,6 +126,11 @@ def _describe_queues(found: LogsExamination, topics: set[str], queue_names: Iter
 def repair_logs(found: LogsExamination, data_path: str, quarantine: Quarantine) -> list[str]:
     """Repair the logs; return a list of the actions. Raises OSError."""
     done: list[str] = []
+    for part in found.damaged_parts:
+        name = os.path.join(STAGED_DIRECTORY, part.name.file_name)
+        quarantine.copy_file(os.path.join(data_path, name), _name(os.path.join(data_path, name), data_path))
+        remove_if_there(STAGE, os.path.join(data_path, name))
+        done.append(f"{name}: set aside")
     for path in sorted({damage.path for damage in found.commit_damages if os.path.isfile(damage.path)}):
         quarantine.copy_if_there(os.path.basename(path))
         done.append(f"{os.path.basename(path)}: set aside")

@@ -62,6 +62,13 @@ class ErrorMessage(TypedDict):
     https_port: NotRequired[int]
     first: NotRequired[Annotated[int, "With OFFSET_GONE: the first offset that is available."]]
     end: NotRequired[Annotated[int, "With OFFSET_BEYOND_END: the end of the log."]]
+    topic: NotRequired[Annotated[str, "With NOT_A_LOG, if the request has several topics: the classic topic."]]
+    part: NotRequired[Annotated[str, "With PART_NOT_FOUND or PART_DAMAGED: the part."]]
+    attempt: NotRequired[Annotated[str, "With PART_NOT_FOUND: the attempt."]]
+    batch: NotRequired[Annotated[int, "With LEDGER_MISMATCH: the last batch that the query has committed here."]]
+    nodes: NotRequired[Annotated[str, "With LEDGER_MISMATCH: the nsqds of that batch, separated by commas."]]
+    place: NotRequired[Annotated[int, "With LEDGER_MISMATCH: the index of this nsqd among them."]]
+    bytes: NotRequired[Annotated[int, "With TRANSACTION_TOO_LARGE: the size of the parts."]]
 
 
 class Parameter(NamedTuple):

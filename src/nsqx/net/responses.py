@@ -186,7 +186,7 @@ def plain_response(status: int, text: str) -> Response:
 
 @lru_cache(maxsize=128)
 def error_response(
-    status: int, code: str, headers: tuple[tuple[str, str], ...] = (), fields: tuple[tuple[str, int], ...] = ()
+    status: int, code: str, headers: tuple[tuple[str, str], ...] = (), fields: tuple[tuple[str, int | str], ...] = ()
 ) -> Response:
     """Return NSQ's error: ``{"message":"CODE"}``, with additional headers and members."""
     return Response(status, orjson.dumps({"message": code, **dict(fields)}), JSON, NSQ_HEADERS + headers)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nsqx.cluster.credentials import Credentials
-from nsqx.errors import BrokerExiting, DiskQueueError
+from nsqx.errors import BrokerDraining, BrokerExiting, DiskQueueError
 from nsqx.names import is_valid_name
 from nsqx.net.round_robin import RoundRobin
 from nsqx.net.steps import StepScheduler
@@ -24,6 +24,7 @@ from nsqx.nsqd.classic_files import ClassicFiles
 from nsqx.nsqd.client import Client, Link
 from nsqx.nsqd.conversion import Conversions
 from nsqx.nsqd.dead_letters import DeadLetterWriter
+from nsqx.nsqd.drain import BrokerDrain
 from nsqx.nsqd.group_commit import GroupCommit
 from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.log_commits import LogCommits
@@ -33,6 +34,7 @@ from nsqx.nsqd.options import TOPOLOGY_AWARE_CONSUMPTION, NsqdOptions
 from nsqx.nsqd.ready_clients import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqx.nsqd.topic import Topic
 from nsqx.nsqd.topic_configs import TopicConfigs
+from nsqx.nsqd.transactions import Transactions
 from nsqx.nsqd.turn import Turn
 from nsqx.units import NS_PER_S
 
@@ -105,6 +107,8 @@ class Broker:
         self.configs = TopicConfigs(self)
         self.conversions = Conversions(self)
         self.dead_letters = DeadLetterWriter(self)
+        self.drain = BrokerDrain(self)
+        self.transactions = Transactions(self)
         self._call_soon = call_soon
         self.round_robin = RoundRobin(self.call_soon, clock.now_ns)
         self.long_jobs = StepScheduler()
@@ -126,18 +130,24 @@ class Broker:
     # Topics and channels
 
     def topic(self, name: str) -> Topic:
-        """Return the topic of this valid name, and create it if needed; raises BrokerExiting."""
+        """Return the topic of this valid name, and create it if needed; raises BrokerExiting or BrokerDraining."""
         topic = self.topics.get(name)
-        return topic if topic is not None else self._create_topic(name)
+        if topic is not None:
+            return topic
+        if self.drain.is_active:
+            raise BrokerDraining
+        return self.create_topic(name)
 
     def find_topic(self, name: str) -> Topic | None:
         """Return the topic of this name, or None."""
         return self.topics.get(name)
 
-    def _create_topic(self, name: str) -> Topic:
-        if self.exiting:
-            raise BrokerExiting
+    def create_topic(self, name: str) -> Topic:
+        """Create a topic, also while nsqd is draining; raises BrokerExiting."""
+        self.refuse_if_exiting()
         topic = self.topics[name] = Topic(name, self)
+        if self.drain.is_active:
+            topic.refuse_publishes(True)
         self.log.info("TOPIC(%s): created", name)
         if self._is_loading:
             return topic
@@ -148,6 +158,11 @@ class Broker:
             self.record(topic)
             self.conversions.resume(topic)
         return topic
+
+    def refuse_if_exiting(self) -> None:
+        """Raise BrokerExiting if the broker is exiting."""
+        if self.exiting:
+            raise BrokerExiting
 
     def _start_topic(self, topic: Topic) -> None:
         """Start the topic, after creating the channels that it has on other nsqds."""
@@ -288,8 +303,13 @@ class Broker:
     def set_lookupd_addresses(self, addresses: list[str]) -> None:
         """Register with these nsqlookupds from now on."""
         self.options.nsqlookupd_tcp_addresses = addresses
+        self.update_registrations()
+
+    def update_registrations(self) -> None:
+        """Connect to the nsqlookupds of the options, or to none if nsqd drains and does not stay registered."""
         if self.lookup is not None:
-            self.lookup.set_addresses(addresses)
+            is_hidden = self.drain.is_active and not self.drain.keeps_registered
+            self.lookup.set_addresses([] if is_hidden else self.options.nsqlookupd_tcp_addresses)
 
     @property
     def broadcast_tcp_port(self) -> int:
@@ -311,6 +331,11 @@ class Broker:
     def is_healthy(self) -> bool:
         """False while the last disk write of a topic or channel, or the last save of nsqd.dat, has failed."""
         return not self._failure
+
+    @property
+    def is_ready(self) -> bool:
+        """True if publishers may be sent to this nsqd: it is healthy and not draining."""
+        return not (self._failure or self.drain.is_active or self.exiting)
 
     @property
     def health(self) -> str:
@@ -406,6 +431,7 @@ class Broker:
                     channel.pause()
             topic.start()
         self.classic_files.remove_deleted()
+        self.transactions.load()
         self._is_loading = False
         for topic in list(self.topics.values()):
             self.conversions.resume(topic)

@@ -77,6 +77,13 @@ class ChannelStore:
         """Deferred messages."""
         return 0
 
+    def oldest_time_ns(self) -> int:
+        """Return when the oldest message that waits or is in flight was published, about.
+
+        0 if there is none, -1 if it is unknown. Cheap: reads no message.
+        """
+        return 0
+
     def cursor_stats(self) -> CursorStats | None:
         """Return the position in the log; None if the topic has no log."""
         return None

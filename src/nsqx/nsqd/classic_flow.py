@@ -100,6 +100,10 @@ class ClassicFlow(TopicFlow):
         """Messages that have not reached the channels, on disk."""
         return self._backlog.disk_depth
 
+    def oldest_time_ns(self) -> int:
+        """Return when the oldest message was published that has not reached the channels; 0 if none, -1 if unknown."""
+        return self._backlog.oldest_time_ns()
+
     def contents(self, most: int) -> ClassicContents:
         """Return the messages that wait in the topic, of those in memory about ``most``."""
         disk = None if self._disk is None else self._disk.view()
@@ -146,6 +150,10 @@ class ClassicFlow(TopicFlow):
         else:
             self.publish(items, count)
         return PublishOutcome(NO_OFFSET, count)
+
+    def admit_part(self, size: int) -> None:  # noqa: ARG002  (a classic topic has no room for any size)
+        """Raise NotALogTopic: a transaction needs one frame for all its messages."""
+        raise NotALogTopic(self._topic.name, "a transaction")
 
     def _refuse_if_full(self, count: int) -> None:
         """Raise DiskQueueError if the messages need a disk queue that cannot be written."""

@@ -121,6 +121,11 @@ class ClassicStore(ChannelStore):
         """Deferred messages."""
         return len(self._deferred)
 
+    def oldest_time_ns(self) -> int:
+        """Return when the oldest message that waits or is in flight was published, about; 0 if none, -1 if unknown."""
+        waiting, in_flight = self._backlog.oldest_time_ns(), self._in_flight.oldest_time_ns()
+        return min(waiting, in_flight) if waiting and in_flight else waiting or in_flight
+
     def contents(self, most: int) -> ClassicContents:
         """Return the messages, of those in memory and in flight about ``most`` each. Messages change after that."""
         return ClassicContents(

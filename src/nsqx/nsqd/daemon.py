@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from nsqx.log import Log
     from nsqx.net.cross_origin import HeadCheck
     from nsqx.net.requests import Gate
+    from nsqx.nsqd.clock import Clock
 
 # How long the exit waits for the removal of files of deleted and emptied queues. The next start removes the others.
 _REMOVAL_WAIT_S = 1.0
@@ -51,19 +52,25 @@ _RETRY_WRITE_S = 0.1
 
 
 class NsqdDaemon:
-    """One nsqd. Call ``start`` in a running event loop and ``stop`` once."""
+    """One nsqd. Call ``start`` in a running event loop and ``stop`` once.
 
-    def __init__(self, options: NsqdOptions, log: Log) -> None:
+    If it ``owns_process``, it tunes the garbage collector and the allocator, and polls instead of waiting for a moment.
+    """
+
+    def __init__(
+        self, options: NsqdOptions, log: Log, clock: Clock | None = None, *, owns_process: bool = True
+    ) -> None:
         """Raise ConfigError if the options are invalid."""
         validate(options)
         self._options = options
         self._tls_context = _tls_context(options)
         self._tls_contexts = [self._tls_context] if self._tls_context is not None else []
         self._log = log
+        self._owns_process = owns_process
         if options.tls_client_auth_policy == "require":
             log.warn("TLS: --tls-client-auth-policy=require takes any client certificate, use require-verify to check")
         loop = asyncio.get_running_loop()
-        self.broker = Broker(options, log, LoopClock(loop), loop.call_soon)
+        self.broker = Broker(options, log, clock or LoopClock(loop), loop.call_soon)
         if options.auth_http_addresses:
             self.broker.authorizer = HTTPAuthorizer(options, log, trusting_context(options.tls_root_ca_file))
         self.broker.tls_context = self._tls_context
@@ -106,8 +113,9 @@ class NsqdDaemon:
         except BaseException:
             await self._release()
             raise
-        keep_collections_short()
-        keep_freed_memory()
+        if self._owns_process:
+            keep_collections_short()
+            keep_freed_memory()
 
     def _load_broker_id(self) -> None:
         try:
@@ -163,7 +171,7 @@ class NsqdDaemon:
         )
         self._log.info("TCP: listening on %s", listening.address)
         await self._serve_http()
-        if usable_cpus() > 1 and hasattr(os, "sched_yield"):
+        if self._owns_process and usable_cpus() > 1 and hasattr(os, "sched_yield"):
             self.broker.turn.busy_poll.start(loop.call_soon, self.broker.clock.now_ns, os.sched_yield)
         self.broker.lookup = Lookup(self.broker)
         self.broker.lookup.set_addresses(self._options.nsqlookupd_tcp_addresses)
@@ -233,6 +241,7 @@ class NsqdDaemon:
             self._log.info("TCP: closing %s", self._tcp_listening.address if self._tcp_listening else "")
             self._tcp_server.close()
         broker.turn.busy_poll.stop()
+        broker.drain.stop()
         for connection in list(broker.connections):
             connection.close()
         broker.stop_fetching()

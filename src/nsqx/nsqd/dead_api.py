@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from nsqx.errors import BrokerExiting, DiskQueueError, HTTPError
@@ -14,7 +13,7 @@ from nsqx.gotext import INT64_MAX
 from nsqx.names import is_valid_name
 from nsqx.net.http_head import parse_query
 from nsqx.net.responses import Response, json_response
-from nsqx.nsqd.classic_store import ClassicStore
+from nsqx.nsqd.classic_peek import ClassicPeek
 from nsqx.nsqd.dead_channel import ChannelGone, ChannelNeeded, DeadChannel, Letter, LetterSelection, cancel
 from nsqx.nsqd.dead_letters import DEAD_CHANNEL
 from nsqx.nsqd.log_cursor import LogCursor
@@ -27,8 +26,10 @@ from nsqx.nsqd.peek import (
     MAX_BYTES,
     MAX_COUNT,
     MAX_SCANNED,
+    MAX_SKIP,
     WAITING,
     PeekedMessage,
+    PeekRequest,
     body_fields,
 )
 from nsqx.nsqd.refusals import refused
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.topic import Topic
-    from nsqx.wire.message import QueuedMessage
 
 _MAX_OFFSETS = 1000
 _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
@@ -56,7 +56,7 @@ class DeadAnswer(TypedDict):
     dead_letter: Annotated[str, "The dead-letter topic."]
     count: Annotated[int, "All letters in its channel `dead`, also those of other topics and channels."]
     messages: list[PeekedMessage]
-    next: Annotated[int, "The `offset` to continue at."]
+    next: Annotated[int, "Where to continue: the value of `offset` (log) or `skip` (classic)."]
     complete: Annotated[bool, "False if there may be more letters."]
 
 
@@ -108,9 +108,12 @@ class DeadAPI:
         dead = self._find(selection)
         count = _number(query, "count", DEFAULT_COUNT, 1, MAX_COUNT)
         max_bytes = _number(query, "max_bytes", DEFAULT_BYTES, 1, MAX_BYTES)
-        if not dead.is_log:
-            return self._answer(dead, selection, *self._classic_letters(dead, count, max_bytes))
-        return self._show_log(dead, selection, count, max_bytes)
+        if dead.is_log and "skip" in query:
+            raise HTTPError(400, "INVALID_SKIP")
+        if dead.is_log:
+            return self._show_log(dead, selection, count, max_bytes)
+        skip = _number(query, "skip", 0, 0, MAX_SKIP)
+        return self._show_classic(dead, selection, PeekRequest(skip=skip, count=count, max_bytes=max_bytes))
 
     def redrive(self, request: Request) -> Awaitable[Response]:
         """Put letters back into the channels that failed."""
@@ -248,18 +251,12 @@ class DeadAPI:
         shown: PeekedMessage = message
         return shown
 
-    def _classic_letters(self, dead: DeadChannel, count: int, max_bytes: int) -> tuple[list[PeekedMessage], int, bool]:
-        """Return the first waiting letters in memory."""
-        store = dead.channel.store
-        assert isinstance(store, ClassicStore)
-        shown: list[PeekedMessage] = []
-        size = 0
-        for message in islice(store.contents(count).waiting_in_memory(), count):
-            size += min(len(message.body), max_bytes)
-            if shown and size > max_bytes:
-                break
-            shown.append(_classic_letter(message, max_bytes))
-        return shown, len(shown), len(shown) == dead.count
+    async def _show_classic(self, dead: DeadChannel, selection: LetterSelection, request: PeekRequest) -> Response:
+        """Answer with letters in flight, deferred, in memory and on disk. They have neither offset nor origin."""
+        peek = ClassicPeek(self._broker, dead.topic, dead.channel, request)
+        await peek.run()
+        shown = peek.collector.messages
+        return self._answer(dead, selection, shown, peek.next, peek.next >= peek.end)
 
     def _answer(
         self,
@@ -310,14 +307,3 @@ def _number(query: Any, name: str, default: int, least: int, most: int) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or not least <= int(text) <= most:
         raise HTTPError(400, f"INVALID_{name.upper()}")
     return int(text)
-
-
-def _classic_letter(message: QueuedMessage, max_bytes: int) -> PeekedMessage:
-    shown: Any = {
-        "id": message.id.decode(),
-        "timestamp": message.timestamp,
-        "state": WAITING,
-        **body_fields(message.body, max_bytes),
-    }
-    letter: PeekedMessage = shown
-    return letter

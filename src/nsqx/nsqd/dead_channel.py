@@ -78,7 +78,7 @@ class DeadChannel:
 
     def __init__(self, broker: Broker, topic: Topic, channel: Channel) -> None:
         self._broker = broker
-        self._topic = topic
+        self.topic = topic
         self.channel = channel
 
     @property
@@ -94,7 +94,7 @@ class DeadChannel:
 
     def id_number(self, offset: int) -> int:
         """Return the number of the message id of a letter in a log."""
-        flow = self._topic.flow
+        flow = self.topic.flow
         assert isinstance(flow, LogFlow)
         return flow.log.identity.id_number(offset)
 
@@ -105,7 +105,7 @@ class DeadChannel:
 
         Raises DiskQueueError if the log cannot be read.
         """
-        flow = self._topic.flow
+        flow = self.topic.flow
         assert isinstance(flow, LogFlow)
         reader = LogReader(flow.log, self._broker.logs.blocks)
         letters: list[Letter] = []
@@ -180,7 +180,7 @@ class DeadChannel:
 
     async def _take_letters(self, selection: LetterSelection, source: Topic | None) -> int:
         """Redrive letters of a log to ``source``, or finish them if it is None; return how many."""
-        taking = _Taking(self._broker, self._topic, self.channel, selection, source)
+        taking = _Taking(self._broker, self.topic, self.channel, selection, source)
         offsets = taking.offsets if selection.offsets else self.unfinished_from(0)
         async for letters in self.read(offsets):
             left = letters
@@ -193,7 +193,7 @@ class DeadChannel:
                     await self._broker.long_jobs.next_turn()
             if taking.is_done:
                 break
-        await durable(self._topic)
+        await durable(self.topic)
         if source is not None:
             await durable(source)
         if not taking.count and taking.failure is not None:

@@ -250,7 +250,7 @@ class DeadLetterWriter:
             topic = self.open_topic(failure.channel.dead_letter, failure.store)
             queue = topic.publish_durably(item) if failure.is_on_disk else None
             if queue is None:
-                topic.publish(item, 1)
+                topic.publish_in_drain(item, 1)
         except (BrokerExiting, DiskQueueError, OSError) as error:
             self._retry(failure, error)
             return
@@ -308,9 +308,8 @@ class DeadLetterWriter:
         broker = self._broker
         topic = broker.find_topic(name)
         if topic is None:
-            if broker.exiting:
-                raise BrokerExiting
+            broker.refuse_if_exiting()
             broker.conversions.choose_new(name, store)
-            topic = broker.topic(name)
+            topic = broker.create_topic(name)
         topic.channel(DEAD_CHANNEL)
         return topic

@@ -20,18 +20,19 @@ DEAD_ROUTES = {
         "deadLetters",
         "dead letters",
         "Return the dead letters of a topic",
-        "Nothing is consumed. Letters of a classic topic are shown as far as they are in memory.",
+        "Nothing is consumed. A page of a log begins at `offset`, one of a classic topic after `skip` letters.",
         query=(
             _TOPIC,
             _CHANNEL,
             Parameter("offset", "Begin at this offset of the dead-letter topic.", _OFFSET),
+            Parameter("skip", "Leave out the first letters of a classic topic.", Annotated[int, {"minimum": 0}]),
             Parameter("count", "At most so many letters.", Annotated[int, {"minimum": 1, "maximum": 1000}]),
             Parameter(
                 "max_bytes", "At most so many bytes of bodies.", Annotated[int, {"minimum": 1, "maximum": 16 << 20}]
             ),
         ),
         response=Content("The letters.", {JSON: DeadAnswer}),
-        errors=f"{_ERRORS}, INVALID_MAX_BYTES",
+        errors=f"{_ERRORS}, INVALID_MAX_BYTES, INVALID_SKIP",
     ),
     "POST /dead/redrive": RouteDoc(
         "redriveDeadLetters",
@@ -76,6 +77,7 @@ DEAD_ERRORS = {
         "INVALID_OFFSET": "the offset is not a number, or there are too many",
         "INVALID_COUNT": "the count is not a number in its limits",
         "INVALID_MAX_BYTES": "max_bytes is not a number in its limits",
+        "INVALID_SKIP": "`skip` is not a number up to 1,000,000, or the dead-letter topic has a log",
         "INVALID_ID": "the message id is not 16 hexadecimal digits",
         "MISSING_ARG_OFFSET": "the query has neither offset nor id",
         "NOT_A_LOG": "the topic has the classic store",

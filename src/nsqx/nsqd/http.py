@@ -35,10 +35,13 @@ from nsqx.net.router import BodyLimit, Router
 from nsqx.nsqd import stats
 from nsqx.nsqd.dead_api import add_dead_routes
 from nsqx.nsqd.debug import add_debug_routes
+from nsqx.nsqd.drain_api import add_drain_routes
 from nsqx.nsqd.large_publish import LargePublish
-from nsqx.nsqd.log_api import add_log_routes
+from nsqx.nsqd.log_api import add_log_routes, durable
 from nsqx.nsqd.log_position import LogPositions, log_flow_of
+from nsqx.nsqd.log_read_api import add_log_read_routes
 from nsqx.nsqd.metrics import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, NsqdMetricsPage, accepts_openmetrics
+from nsqx.nsqd.node_stats import node_numbers
 from nsqx.nsqd.options import config_value
 from nsqx.nsqd.peek_api import add_peek_route
 from nsqx.nsqd.publish_options import NO_OFFSET, has_options, query_options
@@ -47,8 +50,9 @@ from nsqx.nsqd.request_targets import find_topic, find_topic_and_channel, find_t
 from nsqx.nsqd.retention_api import RetentionAPI
 from nsqx.nsqd.topic_config_api import TopicConfigAPI
 from nsqx.nsqd.topic_settings import STORES
+from nsqx.nsqd.transaction_api import add_transaction_routes
 from nsqx.units import NS_PER_MS, NS_PER_S
-from nsqx.version import NSQ_VERSION
+from nsqx.version import NSQ_VERSION, VERSION
 from nsqx.wire.batches import BatchSlices, LineSlices, has_longer_line
 from nsqx.wire.commands import read_batch, wrap_int64
 from nsqx.wire.http_headers import NSQ_HEADERS
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
     from nsqx.net.steps import Steps
     from nsqx.nsqd.broker import Broker
     from nsqx.nsqd.log_position import LogPosition
+    from nsqx.nsqd.log_read_api import CreateAnswer
     from nsqx.nsqd.memory import MemoryMonitor
     from nsqx.nsqd.openapi import ConvertAnswer, NsqdInfo
     from nsqx.nsqd.publish_options import PublishOptions, PublishOutcome
@@ -71,8 +76,9 @@ if TYPE_CHECKING:
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_PUBLISH_PATHS = ("/pub", "/mpub", "/log/stage", "/log/commit")
 # Routes that show messages.
-_MESSAGE_PATHS = ("/peek", "/dead")
+_MESSAGE_PATHS = ("/peek", "/dead", "/log/read")
 # Of the answer to a publish with options: the offset of its first message, and that it was stored before.
 OFFSET_HEADER = "X-Nsq-Offset"
 DUPLICATE_HEADER = "X-Nsq-Duplicate"
@@ -96,6 +102,7 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
     router.add("POST", "/pub", in_turn(publishing.publish), body_limit=message_limit, logged=False)
     router.add("POST", "/mpub", in_turn(publishing.publish_many), body_limit=batch_limit, logged=False)
     router.add("GET", "/ping", reports.ping)
+    router.add("GET", "/ready", reports.ready)
     router.add("GET", "/info", reports.info)
     router.add("GET", "/stats", reports.stats)
     router.add("GET", "/metrics", reports.metrics)
@@ -120,7 +127,10 @@ def build_router(broker: "Broker", memory: "MemoryMonitor") -> Router:
     router.add("POST", "/log/trim", in_turn(RetentionAPI(broker).trim))
     router.add("GET", "/config/:option", administration.get_option)
     router.add("PUT", "/config/:option", administration.set_option, body_limit=value_limit)
+    add_drain_routes(router, broker)
     add_log_routes(router, broker)
+    add_log_read_routes(router, broker)
+    add_transaction_routes(router, broker)
     add_peek_route(router, broker)
     add_dead_routes(router, broker)
     add_debug_routes(router, with_pprof=options.enable_debug_endpoints)
@@ -147,11 +157,11 @@ def refuse_without_tls(https_port: int) -> "Callable[[Request], Response]":
 
 def route_group(method: str, path: str) -> str:
     """Return the access-control group of a request, or "" for a request that is always allowed."""
-    if path == "/ping":
+    if path in ("/ping", "/ready"):
         return ""
-    if path in ("/pub", "/mpub"):
+    if path in _PUBLISH_PATHS:
         return PUBLISH
-    if method == "GET" and path in _MESSAGE_PATHS:
+    if (method == "GET" and path in _MESSAGE_PATHS) or path == "/channel/commit":
         return CONSUME
     if method == "GET" and not path.startswith("/debug"):
         return READ
@@ -334,8 +344,7 @@ class NsqdAdminAPI:
         if "start" in request.query:
             position = self._positions.parse(request.query["start"], "INVALID_START")
             log_flow_of(topic)
-            if topic.find_channel(channel_name) is None:
-                return self._create_at(topic, channel_name, position)
+            return self._create_at(topic, channel_name, position)
         self._create(topic, channel_name, None)
         return self._created(topic)
 
@@ -346,9 +355,28 @@ class NsqdAdminAPI:
             raise HTTPError(503, "EXITING") from None
 
     async def _create_at(self, topic: "Topic", channel_name: str, position: "LogPosition") -> Response:
-        start = await self._positions.offset_of(topic, position)
-        self._broker.turn.run(self._create, topic, channel_name, start)
-        return await self._created(topic)
+        """Create a channel if it does not exist, and answer with its position, which is durable then."""
+        is_new = topic.find_channel(channel_name) is None
+        if is_new:
+            start = await self._positions.offset_of(topic, position)
+            is_new = topic.find_channel(channel_name) is None
+            self._broker.turn.run(self._create, topic, channel_name, start)
+        await self._created(topic)
+        flow = log_flow_of(topic)
+        channel = topic.find_channel(channel_name)
+        if channel is None:
+            raise HTTPError(404, "CHANNEL_NOT_FOUND")
+        cursor = channel.store.cursor_stats()
+        assert cursor is not None
+        await durable(flow)
+        answer: CreateAnswer = {
+            "topic": topic.name,
+            "channel": channel_name,
+            "log": f"{flow.log.identity.log_id:016x}",
+            "start": cursor["floor"],
+            "created": is_new,
+        }
+        return json_response(answer)
 
     async def _created(self, topic: "Topic") -> Response:
         """Answer when a log that was changed has the new channel. nsqd.dat is saved later, as Go's nsqd does."""
@@ -438,6 +466,12 @@ class ReportAPI:
         broker = self._broker
         return plain_response(200 if broker.is_healthy else 500, broker.health)
 
+    def ready(self, _request: "Request") -> Response:
+        broker = self._broker
+        if broker.is_ready:
+            return plain_response(200, "OK")
+        return plain_response(503, broker.health if not broker.is_healthy else "NOK - draining")
+
     def info(self, _request: "Request") -> Response:
         broker = self._broker
         options = broker.options
@@ -455,6 +489,7 @@ class ReportAPI:
             "topology_zone": options.topology_zone,
             "topology_region": options.topology_region,
             "broker_id": broker.broker_id,
+            "nsqx_version": VERSION,
         }
         return json_response(document)
 
@@ -469,10 +504,11 @@ class ReportAPI:
             include_clients=_BOOLEANS.get(query.get("include_clients", ""), True),
         )
         memory = self._memory.stats() if _BOOLEANS.get(query.get("include_mem", ""), True) else None
+        transactions = broker.transactions.stats()
         if query.get("format") == "json":
-            pieces = stats.json_pieces(broker, now_ns, selection, memory)
+            pieces = stats.json_pieces(broker, now_ns, selection, memory, node_numbers(broker), transactions)
             return await answer_in_pieces(broker.long_jobs, pieces, JSON, NSQ_HEADERS)
-        pieces = stats.text_pieces(broker, now_ns, selection, memory)
+        pieces = stats.text_pieces(broker, now_ns, selection, memory, transactions)
         return await answer_in_pieces(broker.long_jobs, pieces, TEXT, NSQ_HEADERS)
 
     async def metrics(self, request: "Request") -> "AnyResponse":
@@ -482,7 +518,12 @@ class ReportAPI:
         selection = stats.StatsFilter(include_clients=broker.options.metrics_per_client)
         topics = stats.each_topic(broker, broker.clock.wall_ns(), selection)
         pieces = self._metrics_page.pieces(
-            topics, healthy=broker.is_healthy, openmetrics=openmetrics, commits=stats.commit_stats(broker)
+            topics,
+            healthy=broker.is_healthy,
+            openmetrics=openmetrics,
+            commits=stats.commit_stats(broker),
+            node=node_numbers(broker),
+            transactions=broker.transactions.stats(),
         )
         content_type = OPENMETRICS_CONTENT_TYPE if openmetrics else TEXT_CONTENT_TYPE
         return await answer_in_pieces(broker.long_jobs, pieces, content_type)

@@ -38,11 +38,13 @@ class LargePublish:
 
     def work(self) -> None:
         """Publish the next slice."""
+        # A batch that has begun before a drain is published wholly.
+        publish = self._topic.publish if self._first is not None else self._topic.publish_in_drain
         items = self._slices.next() if self._first is None else self._first
         self._first = None
         try:
             if self._slices.count:
-                self._topic.publish(items, self._slices.count)
+                publish(items, self._slices.count)
         except (BrokerExiting, DiskQueueError) as error:
             self._done(error)
         else:

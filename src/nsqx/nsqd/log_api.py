@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _MAX_WAIT_NS = 5 * NS_PER_MINUTE
-_MAX_TOPICS = 1000
+_MAX_FIELDS = 4000
 _MAX_DIGITS = 19
 # How many times of first messages are remembered.
 _MAX_FIRST_TIMES = 10_000
@@ -57,6 +57,7 @@ class ChannelOffsets(TypedDict):
     floor: Annotated[int, "The first unfinished offset."]
     next: Annotated[int, "The first offset that was never delivered."]
     holes: Annotated[int, "Unfinished messages before `next`."]
+    paused: bool
 
 
 class LogOffsets(TypedDict):
@@ -71,6 +72,7 @@ class LogOffsets(TypedDict):
     bytes: int
     bytes_per_message: int
     segments: int
+    paused: bool
     channels: list[ChannelOffsets]
 
 
@@ -125,7 +127,7 @@ class LogAPI:
             raise refused(broker.logs.failure)
         result = broker.turn.run(partial(channel.seek, offset, is_dry_run=is_dry_run))
         if not is_dry_run:
-            await _durable(flow)
+            await durable(flow)
         answer: SeekAnswer = {
             "topic": topic.name,
             "channel": channel.name,
@@ -142,12 +144,20 @@ class LogAPI:
     # /log/offsets
 
     async def offsets(self, request: Request) -> Response:
-        """List the offsets of logs; with ``wait`` as soon as messages after the offset ``from`` are durable."""
-        query = parse_qs(request.raw_query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_TOPICS)
+        """List the offsets of logs; with ``wait`` as soon as messages after the offset ``from`` are durable.
+
+        With ``sync``, everything that is written is made durable first.
+        """
+        query = parse_qs(request.raw_query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
         topics = self._log_topics(request.query, query.get("topic", []))
-        wait_ns, start = self._parse_wait(request.query)
+        wait_ns, starts = self._parse_wait(request.query, query.get("from", []), len(topics))
+        is_synced = _BOOLEANS.get(request.query.get("sync", "false"))
+        if is_synced is None:
+            raise HTTPError(400, "INVALID_SYNC")
+        if is_synced:
+            await self._sync(topics)
         if wait_ns:
-            await self._await_stable(topics, start, wait_ns)
+            await self._await_stable(topics, starts, wait_ns, is_synced=is_synced)
         found: list[LogOffsets] = []
         for topic in topics:
             flow = topic.flow
@@ -170,30 +180,47 @@ class LogAPI:
             topics.append(topic)
         return topics
 
-    def _parse_wait(self, query: Mapping[str, str]) -> tuple[int, int]:
-        """Return how long to wait, and from which offset on a message ends it."""
+    def _parse_wait(self, query: Mapping[str, str], starts: list[str], topic_count: int) -> tuple[int, list[int]]:
+        """Return how long to wait, and for each topic from which offset on a message ends it."""
         if "wait" not in query:
-            return 0, 0
+            return 0, []
         try:
             wait_ns = parse_duration_ns(query["wait"])
         except ValueError:
             raise HTTPError(400, "INVALID_WAIT") from None
         if not 0 <= wait_ns <= _MAX_WAIT_NS:
             raise HTTPError(400, "INVALID_WAIT")
-        start = query.get("from", "")
-        if not start.isascii() or not start.isdigit() or len(start) > _MAX_DIGITS:
+        if len(starts) not in (1, topic_count):
             raise HTTPError(400, "INVALID_FROM")
-        return wait_ns, int(start)
+        for start in starts:
+            if not start.isascii() or not start.isdigit() or len(start) > _MAX_DIGITS:
+                raise HTTPError(400, "INVALID_FROM")
+        return wait_ns, [int(start) for start in starts] * (topic_count if len(starts) == 1 else 1)
 
-    async def _await_stable(self, topics: list[Topic], start: int, wait_ns: int) -> None:
-        """Return when one of the logs has a durable message at or after ``start``, or after ``wait_ns``."""
-        logs = [log_flow_of(topic).log for topic in topics]
+    async def _sync(self, topics: list[Topic]) -> None:
+        """Return when what is written now is durable, or cannot be made durable."""
+        try:
+            for topic in topics:
+                if isinstance(topic.flow, LogFlow) and topic.flow.log.stable < topic.flow.log.written:
+                    self._broker.logs.write_later(is_synced=True)
+                    await durable(topic.flow)
+        except HTTPError:
+            pass  # the answer has what is durable
+
+    async def _await_stable(self, topics: list[Topic], starts: list[int], wait_ns: int, *, is_synced: bool) -> None:
+        """Return when one of the logs has a durable message at or after its start, or after ``wait_ns``.
+
+        With ``is_synced``, written messages are made durable.
+        """
+        logs = [(log_flow_of(topic).log, start) for topic, start in zip(topics, starts, strict=True)]
         has_changed = asyncio.Event()
         watch = self._broker.logs.watch(has_changed.set)
         try:
             async with asyncio.timeout(wait_ns / NS_PER_S):
-                while not any(log.stable > start or log.is_deleted for log in logs):
+                while not any(log.stable > start or log.is_deleted for log, start in logs):
                     has_changed.clear()
+                    if is_synced and any(log.stable < log.written for log, _ in logs):
+                        self._broker.turn.run(partial(self._broker.logs.write_later, is_synced=True))
                     await has_changed.wait()
         except TimeoutError:
             pass
@@ -248,6 +275,7 @@ def _offsets(topic: Topic, flow: LogFlow, first_time_ns: int | None) -> LogOffse
                     "floor": cursor["floor"],
                     "next": cursor["next"],
                     "holes": cursor["holes"],
+                    "paused": channel.paused,
                 }
             )
     return {
@@ -260,6 +288,7 @@ def _offsets(topic: Topic, flow: LogFlow, first_time_ns: int | None) -> LogOffse
         "bytes": log.size,
         "bytes_per_message": log.size // (log.end - log.first) if log.end > log.first else 0,
         "segments": len(log.writer.segments),
+        "paused": topic.paused,
         "channels": channels,
     }
 
@@ -271,7 +300,7 @@ def _time_text(time_ns: int) -> str:
     return text + (f".{fraction:09d}".rstrip("0") if fraction else "") + "Z"
 
 
-async def _durable(flow: LogFlow) -> None:
+async def durable(flow: LogFlow) -> None:
     """Return when the log has everything so far durably; raises HTTPError 503 if it cannot be written."""
     written: asyncio.Future[DiskQueueError | None] = asyncio.get_running_loop().create_future()
     if not flow.when_durable(lambda error: None if written.done() else written.set_result(error)):

@@ -30,6 +30,7 @@ from nsqx.nsqd.histogram import Histogram
 from nsqx.nsqd.log_stats import DURATIONS_NS, MESSAGE_COUNTS
 from nsqx.queues.ids import IdSource
 from nsqx.queues.log.blocks import LogBlocks
+from nsqx.queues.log.log import LEDGER_LOG
 from nsqx.queues.log.recovery import read_boot_id
 from nsqx.queues.log.store import LogOptions, LogStore
 from nsqx.units import NS_PER_MS, NS_PER_S
@@ -200,7 +201,7 @@ class LogCommits:
     # Logs
 
     def load(self) -> list[TopicLog]:
-        """Open the logs that an earlier process left, and return them; raises OSError."""
+        """Open the logs that an earlier process left, and return those of topics; raises OSError."""
         start_ns = self._clock.now_ns()
         store = self._store = LogStore(self._data_path, self.options, read_boot_id(), self._logger)
         while store.is_recovering:
@@ -216,7 +217,7 @@ class LogCommits:
         if store.logs:
             duration_ms = (self._clock.now_ns() - start_ns) // NS_PER_MS
             self._logger.info("LOG: opened %d topic logs in %d ms", len(store.logs), duration_ms)
-        return list(store.logs.values())
+        return [log for log in store.logs.values() if log.topic != LEDGER_LOG]
 
     @property
     def is_recovering(self) -> bool:
@@ -226,7 +227,7 @@ class LogCommits:
     @property
     def has_logs(self) -> bool:
         """True if a topic has a log."""
-        return self._store is not None and bool(self._store.logs)
+        return self._store is not None and len(self._store.logs) > (LEDGER_LOG in self._store.logs)
 
     @property
     def fill_ratio(self) -> float:
@@ -247,6 +248,14 @@ class LogCommits:
         assert self._store is not None
         now_ns = self._clock.wall_ns()
         return self._store.create_log(topic_name, self._ids.reserve(1, now_ns), now_ns)
+
+    def find_ledger(self) -> TopicLog | None:
+        """Return the log that has the ledger of transactions; None before the first one."""
+        return self.find(LEDGER_LOG)
+
+    def open_ledger(self) -> TopicLog:
+        """Return the log that has the ledger of transactions, and create it if needed. It has no flow."""
+        return self.find(LEDGER_LOG) or self.create(LEDGER_LOG)
 
     def add(self, log: TopicLog, flow: LogFlow) -> None:
         """Tell ``flow`` what is written to its log from now on."""

@@ -207,6 +207,12 @@ class LogCursor(ChannelStore):
             "oldest": self._flow.time_of(window.floor()) if self._has_unfinished() else 0,
         }
 
+    def oldest_time_ns(self) -> int:
+        """Return when the oldest message that waits or is in flight was published, about; 0 if none, -1 if unknown."""
+        if not self.depth and not self._window.in_flight_count:
+            return 0
+        return self._flow.time_of(self._window.oldest_due()) or -1
+
     def _has_unfinished(self) -> bool:
         window = self._window
         return self.depth > 0 or window.in_flight_count > 0 or window.deferred_count > 0
@@ -387,6 +393,11 @@ class LogCursor(ChannelStore):
     def channel_name(self) -> str:
         """The name of the channel."""
         return self._channel.name
+
+    @property
+    def number(self) -> int:
+        """The number of the channel in the log; that of all channels if it is ephemeral."""
+        return self._number
 
     @property
     def floor(self) -> int:
@@ -648,6 +659,19 @@ class LogCursor(ChannelStore):
             if self._max_waiting >= 0:
                 self._drop_oldest()
         return result
+
+    def commit(self, offset: int) -> None:
+        """Finish every message below ``offset``, delivered or not. The position never goes back."""
+        if offset <= self._window.floor():
+            return
+        for client_id in self._window.trim(offset):
+            self._channel.dropped(client_id)
+        self._early_due = {at: due_ns for at, due_ns in self._early_due.items() if at >= offset}
+        if self._number != EVERY_CHANNEL:
+            changes = Changes()
+            changes.finish(self._number, [(0, offset)])
+            self._change(changes)
+        self.count_again()
 
     def _move(self, offset: int, changes: Changes) -> None:
         """Forget every unfinished message and continue at ``offset``, with further changes."""

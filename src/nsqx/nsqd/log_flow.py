@@ -150,6 +150,10 @@ class LogFlow(TopicFlow):
         """The same: all messages are on disk."""
         return self.depth
 
+    def oldest_time_ns(self) -> int:
+        """Return when the oldest message was published that has not reached the channels; 0 if none, -1 if unknown."""
+        return self.time_of(self._limit) or -1 if self.depth else 0
+
     def deferred_count(self, start: int) -> int:
         """Return the number of deferred messages that count for a channel with the position ``start``."""
         end = self._log.end if self._is_flowing else self._limit
@@ -285,6 +289,23 @@ class LogFlow(TopicFlow):
         else:
             self._held_deferred += count
         self._arm()
+
+    def admit_part(self, size: int) -> None:
+        """Raise DiskQueueError if messages of a transaction with this size cannot be appended now."""
+        self._logs.refuse_if_full(self._clock.wall_ns(), self)
+        if self.room < size:
+            self._make_room(size)
+
+    def append_part(self, items: bytes, sums: bytes, count: int, defer_ns: int) -> None:
+        """Append messages of a transaction. The caller writes them in one frame with the rest of the transaction."""
+        now_ns = self._clock.wall_ns()
+        self.room -= len(items)
+        due_ns = now_ns + defer_ns if defer_ns > 0 else 0
+        first = self._log.append_checked(items, sums, count, now_ns, due_ns)
+        if due_ns:
+            self._add_deferred(first, count, due_ns)
+        else:
+            self._end_number += count
 
     def append_letter(self, item: bytes, origin: bytes, source: TopicLog) -> None:
         """Append a dead letter, in one frame with the pending changes of the log ``source``."""

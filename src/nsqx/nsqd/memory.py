@@ -58,7 +58,7 @@ class MemoryMonitor:
         return {
             "heap_objects": sys.getallocatedblocks(),
             "heap_idle_bytes": 0,
-            "heap_in_use_bytes": _resident_bytes(),
+            "heap_in_use_bytes": resident_bytes(),
             "heap_released_bytes": 0,
             "gc_pause_usec_100": percentile(100, pauses_ns) // 1000,
             "gc_pause_usec_99": percentile(99, pauses_ns) // 1000,
@@ -81,7 +81,8 @@ def percentile(percent: int, ascending: list[int]) -> int:
     return ascending[min(int(percent / 100 * len(ascending) + 0.5), len(ascending) - 1)]
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
+    """Return the resident memory of the process; 0 where the system has no /proc."""
     try:
         with open("/proc/self/statm", "rb") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from nsqx.nsqd.histogram import Histogram
     from nsqx.nsqd.latency import LatencyResult
     from nsqx.nsqd.log_stats import CommitStats
+    from nsqx.nsqd.node_stats import NodeNumbers
     from nsqx.nsqd.stats import ClientStats, TopicCollector
+    from nsqx.nsqd.transaction_stats import TransactionStats
 
 TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -104,7 +106,7 @@ _CURSOR_GAUGES = (
     _Family("nsq_channel_next_offset", "First offset that was never delivered", "next"),
     _Family("nsq_channel_holes", "Unfinished messages before the next offset", "holes"),
 )
-_OLDEST = _Family("nsq_channel_oldest_seconds", "Age of the first unfinished message, about", "oldest_seconds")
+_OLDEST = _Family("nsq_channel_oldest_seconds", "Age of the oldest waiting message, about", "oldest_seconds")
 _CURSOR_COUNTERS = (
     _Family("nsq_channel_dropped_total", "Unfinished messages dropped by a limit of the log or a trim", "dropped"),
     _Family("nsq_channel_expired_total", "Messages finished because of their time to live", "expired"),
@@ -122,6 +124,7 @@ _CLIENT_NUMBERS = itemgetter(*_CLIENT_KEYS)
 _LOG_NUMBERS = itemgetter(*_LOG_KEYS)
 _CURSOR_NUMBERS = itemgetter(*_CURSOR_KEYS)
 
+_MS_PER_S = 1000
 # Rows that are formatted in one step.
 _ROWS_PER_STEP = 50
 
@@ -147,29 +150,36 @@ class NsqdMetricsPage:
         healthy: bool,
         openmetrics: bool,
         commits: "CommitStats | None" = None,
+        node: "NodeNumbers | None" = None,
+        transactions: "TransactionStats | None" = None,
     ) -> "Pieces":
         """Yield the page, with series for each client if the topics include clients."""
         rows = _Rows()
         for collector in topics:
             yield from rows.add_steps(collector)
         yield _broker_text(healthy, openmetrics).encode()
+        if node is not None:
+            yield _node_text(node).encode()
         if commits is not None:
             yield _commit_text(commits, openmetrics).encode()
+        if transactions is not None:
+            yield _transaction_text(transactions, openmetrics).encode()
         for family in _topic_families(openmetrics, rows.have_latency):
             yield from family.pieces(rows.topics)
         for family in _channel_families(openmetrics, rows.have_latency):
             yield from family.pieces(rows.channels)
-        cursor_keys = (*_CURSOR_KEYS, _OLDEST.key)
+        if rows.oldest:
+            yield from _gauge(_OLDEST, (_OLDEST.key,)).pieces(rows.oldest)
         for gauges, keys, log_rows in (
             (_LOG_GAUGES, _LOG_KEYS, rows.logs),
-            ((*_CURSOR_GAUGES, _OLDEST), cursor_keys, rows.cursors),
+            (_CURSOR_GAUGES, _CURSOR_KEYS, rows.cursors),
         ):
             if log_rows:
                 for family in map(_gauge, gauges, repeat(keys)):
                     yield from family.pieces(log_rows)
         if rows.cursors:
             for counter in _CURSOR_COUNTERS:
-                yield from _counter(counter, cursor_keys, openmetrics).pieces(rows.cursors)
+                yield from _counter(counter, _CURSOR_KEYS, openmetrics).pieces(rows.cursors)
         if rows.logs:
             for family in map(_counter, _LOG_COUNTERS, repeat(_LOG_KEYS), repeat(openmetrics)):
                 yield from family.pieces(rows.logs)
@@ -204,6 +214,7 @@ class _Rows:
         self.refusals: list[_Row] = []
         self.cursors: list[_Row] = []
         self.dead: list[_Row] = []
+        self.oldest: list[_Row] = []
         self.have_latency = False
 
     def add_steps(self, collector: "TopicCollector") -> "Steps[None]":
@@ -216,10 +227,11 @@ class _Rows:
             labels = f'{topic_label},channel="{channel["channel_name"]}"'
             latency = channel["e2e_processing_latency"]
             self.channels.append(_Row(labels, _CHANNEL_NUMBERS(channel), _PAUSED[channel["paused"]], latency))
+            if "oldest_ms" in channel:
+                self.oldest.append(_Row(labels, (channel["oldest_ms"] / _MS_PER_S,)))
             if "cursor" in channel:
                 cursor = channel["cursor"]
-                age_ns = max(0, collector.now_ns - cursor["oldest"]) if cursor["oldest"] else 0
-                self.cursors.append(_Row(labels, (*_CURSOR_NUMBERS(cursor), age_ns / NS_PER_S)))
+                self.cursors.append(_Row(labels, _CURSOR_NUMBERS(cursor)))
                 self.dead.append(_Row(labels, (cursor["dead"],)))
             elif "dead" in channel:
                 self.dead.append(_Row(labels, (channel["dead"],)))
@@ -268,6 +280,18 @@ def _broker_text(healthy: bool, openmetrics: bool) -> str:
     )
 
 
+def _node_text(node: "NodeNumbers") -> str:
+    """Return the families of the disk and of the connections; the collectors of the process have its memory."""
+    numbers = (
+        ("nsq_disk_free_bytes", "Free space on the disk of the data path", node["disk_free_bytes"]),
+        ("nsq_disk_size_bytes", "Size of the disk of the data path", node["disk_size_bytes"]),
+        ("nsq_connections", "Open connections of consumers and producers", node["connections"]),
+    )
+    return "".join(
+        f"{_head(name, help_text, 'gauge')}{name} {value}\n" for name, help_text, value in numbers if value is not None
+    )
+
+
 def _commit_text(stats: "CommitStats", openmetrics: bool) -> str:
     """Return the families of the commits of all logs."""
     damaged, cold_reads = "nsq_log_damaged_messages_total", "nsq_log_cold_reads_total"
@@ -288,6 +312,28 @@ def _commit_text(stats: "CommitStats", openmetrics: bool) -> str:
             f"nsq_log_memory_bytes {stats.memory_size}\n",
         ]
     )
+
+
+_TRANSACTION_GAUGES = (
+    ("nsq_staged_parts", "Parts of transactions that are not committed or not removed yet", "staged_parts"),
+    ("nsq_staged_bytes", "Size of these parts", "staged_bytes"),
+    ("nsq_ledger_queries", "Queries whose last committed batch is known", "queries"),
+)
+_TRANSACTION_COUNTERS = (
+    ("nsq_transactions_total", "Batches of queries that were committed", "committed"),
+    ("nsq_transaction_messages_total", "Messages of these batches", "messages"),
+    ("nsq_transaction_duplicates_total", "Commits of batches that were committed before", "duplicates"),
+    ("nsq_ledger_queries_forgotten_total", "Queries that were forgotten", "queries_forgotten"),
+)
+
+
+def _transaction_text(stats: "TransactionStats", openmetrics: bool) -> str:
+    """Return the families of the transactions."""
+    numbers: dict[str, object] = {**stats}
+    lines = [f"{_head(name, text, 'gauge')}{name} {numbers[key]}\n" for name, text, key in _TRANSACTION_GAUGES] + [
+        f"{_counter_head(name, text, openmetrics)}{name} {numbers[key]}\n" for name, text, key in _TRANSACTION_COUNTERS
+    ]
+    return "".join(lines)
 
 
 def _histogram(name: str, help_text: str, histogram: "Histogram", unit: int = 1) -> str:

@@ -10,7 +10,7 @@ import orjson
 from nsqx.errors import ProtocolError
 from nsqx.nsqd.effects import Upgrade
 from nsqx.units import NS_PER_MS
-from nsqx.version import NSQ_VERSION
+from nsqx.version import NSQ_VERSION, VERSION
 from nsqx.wire.gojson import InvalidJSON
 from nsqx.wire.identify import IdentifyRequest, decode_identify
 from nsqx.wire.xpub import FEATURES
@@ -126,11 +126,13 @@ def _grant_features(client: Client, request: IdentifyRequest, broker: Broker) ->
         "output_buffer_timeout": client.output_buffer_timeout_ns // NS_PER_MS,
         "topology_region": options.topology_region,
         "topology_zone": options.topology_zone,
+        "nsqx_version": VERSION,
     }
     if broker.broker_id:
         answer["broker_id"] = broker.broker_id
     if request.nsqx:
         client.has_nsqx = True
-        answer["nsqx"] = FEATURES
+        port = broker.broadcast_http_port
+        answer["nsqx"] = {**FEATURES, "http_port": port} if port > 0 else FEATURES
     upgrade = Upgrade(tls, snappy, deflate, level) if tls or snappy or deflate else None
     return Negotiated(orjson.dumps(answer), upgrade)

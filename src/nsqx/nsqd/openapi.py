@@ -23,11 +23,15 @@ from nsqx.net.openapi import (
 from nsqx.net.router import Router
 from nsqx.nsqd.dead_openapi import DEAD_ERRORS, DEAD_ROUTES
 from nsqx.nsqd.debug import DEFAULT_PROFILE_S, MAX_PROFILE_S
+from nsqx.nsqd.drain_openapi import DRAIN_ROUTES
 from nsqx.nsqd.http import route_group
-from nsqx.nsqd.log_openapi import LOG_ERRORS, LOG_ROUTES, START, START_ERRORS
+from nsqx.nsqd.log_openapi import CREATE_ANSWER, LOG_ERRORS, LOG_ROUTES, START, START_ERRORS
 from nsqx.nsqd.memory import MemoryStats
+from nsqx.nsqd.node_stats import NodeNumbers
 from nsqx.nsqd.stats import ClientStats, TopicStats
 from nsqx.nsqd.topic_config_api import ChannelConfigAnswer, TopicConfigAnswer
+from nsqx.nsqd.transaction_openapi import TRANSACTION_ERRORS, TRANSACTION_ROUTES
+from nsqx.nsqd.transaction_stats import TransactionStats
 
 
 class NsqdStats(TypedDict):
@@ -38,6 +42,8 @@ class NsqdStats(TypedDict):
     start_time: Annotated[int, "Seconds since 1970."]
     topics: list[TopicStats] | None
     memory: NotRequired[MemoryStats]
+    node: NodeNumbers
+    transactions: NotRequired[TransactionStats]
     producers: list[ClientStats] | None
 
 
@@ -57,6 +63,7 @@ class NsqdInfo(TypedDict):
     topology_zone: str
     topology_region: str
     broker_id: Annotated[str, "The identity of this nsqd, kept across restarts and address changes; empty if unset."]
+    nsqx_version: Annotated[str, "The version of nsqx; `version` is the version of NSQ that it is compatible with."]
 
 
 class ConvertAnswer(TypedDict):
@@ -156,6 +163,13 @@ _HEALTH = {
             500: Content("`NOK - ` and the reason, for example a disk that cannot be written.", {TEXT: str})
         },
     ),
+    "GET /ready": RouteDoc(
+        "ready",
+        "health",
+        "Check whether publishers can be sent to nsqd",
+        response=PONG,
+        other_responses={503: Content("`NOK - draining`, or the answer of `/ping` if nsqd is unhealthy.", {TEXT: str})},
+    ),
     "GET /info": RouteDoc(
         "info",
         "health",
@@ -239,8 +253,10 @@ _CHANNELS = {
         "createChannel",
         "channels",
         "Create a channel",
-        "An existing channel is not an error, and stays where it is. The topic must exist.",
+        "An existing channel is not an error, and stays where it is. The topic must exist. The response has a body "
+        "only with `start`.",
         query=(_TOPIC, _CHANNEL, START),
+        response=Content("The position of the channel, new or not.", {JSON: CREATE_ANSWER}),
         errors=f"{_NAME_ERRORS}, {START_ERRORS}, EXITING",
     ),
     "POST /channel/delete": RouteDoc(
@@ -385,6 +401,8 @@ API = APIDoc(
         "channels": "Administration of channels.",
         "logs": "Positions in topic logs, and the messages of topics and channels.",
         "dead letters": "Messages that reached the attempt limit, and deferred messages.",
+        "transactions": "Batches of messages that are stored together, and once.",
+        "draining": "Removing an nsqd without losing its messages.",
         "configuration": "Options of a running nsqd.",
         "debug": "Reports for debugging.",
     },
@@ -395,6 +413,8 @@ API = APIDoc(
         **_CHANNELS,
         **LOG_ROUTES,
         **DEAD_ROUTES,
+        **DRAIN_ROUTES,
+        **TRANSACTION_ROUTES,
         **_CONFIGURATION,
         **_DEBUG,
     },
@@ -414,19 +434,26 @@ API = APIDoc(
             "INVALID_TTL": "the time to live is not a positive duration, such as `30s`",
             "NOT_A_LOG": "the topic is classic, and the request needs a log topic",
             "INVALID_DEFER": "the delay is not an integer, negative or longer than --max-req-timeout",
+            "INVALID_STAY_REGISTERED": "the value is not true or false",
             "INVALID_BODY": "the body is not a JSON object",
             "INVALID_OPTION": "no such option or setting, or it cannot be changed",
             "INVALID_VALUE": "the option or setting does not accept this value",
             **LOG_ERRORS[400],
             **DEAD_ERRORS[400],
+            **TRANSACTION_ERRORS[400],
         },
         404: {
             "TOPIC_NOT_FOUND": "the topic does not exist",
             "CHANNEL_NOT_FOUND": "the channel does not exist",
             **LOG_ERRORS[404],
             **DEAD_ERRORS[404],
+            **TRANSACTION_ERRORS[404],
         },
-        409: {"CONVERTING": "messages of the topic are being moved to another store already"},
+        409: {
+            "CONVERTING": "messages of the topic are being moved to another store already",
+            **LOG_ERRORS[409],
+            **TRANSACTION_ERRORS[409],
+        },
         410: LOG_ERRORS[410],
         413: {
             "MSG_TOO_BIG": "a message is larger than --max-msg-size",
@@ -434,9 +461,10 @@ API = APIDoc(
             "BAD_BODY": "the message count of a binary body is missing or invalid",
             "BAD_MESSAGE": "a message of a binary body is empty, cut off or larger than --max-msg-size",
             "INVALID_VALUE": "the value is empty",
+            **TRANSACTION_ERRORS[413],
         },
         416: LOG_ERRORS[416],
-        503: {"EXITING": "nsqd is stopping, or the data could not be written to disk", **LOG_ERRORS[503]},
+        503: {"EXITING": "nsqd is stopping or draining, or the data could not be written to disk", **LOG_ERRORS[503]},
     },
     path_parameters={"option": _OPTION, "PUT /config/:option": _SETTABLE_OPTION},
     security={"token": BEARER_TOKEN},

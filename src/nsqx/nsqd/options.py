@@ -174,6 +174,8 @@ class NsqdOptions:
     channel_start: str = AUTO
     dedup_producers: int = 10_000
     dedup_age: int = 168 * 60 * _MINUTE
+    ledger_age: int = 2160 * 60 * _MINUTE
+    max_transaction_bytes: int = 256 * _MIB
     topic: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -342,6 +344,8 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _option("dedup-producers", INT, "named producers that a log topic remembers (nsqx only)"),
     _option("dedup-age", DURATION, "time that a log topic remembers a named producer (nsqx only)"),
+    _option("ledger-age", DURATION, "time that the last batch of a query is remembered (nsqx only)"),
+    _option("max-transaction-bytes", INT, "maximum size of the batch of a query, held in memory (nsqx only)"),
 )
 
 # The settings of topics by name. See topic_settings.
@@ -398,6 +402,8 @@ _LEAST = {
     "max_attempts": 0,
     "dedup_producers": 1,
     "dedup_age": 1,
+    "ledger_age": 1,
+    "max_transaction_bytes": 1,
 }
 
 _MOST = {
@@ -406,6 +412,7 @@ _MOST = {
     "max_msg_size": MAX_MSG_SIZE_LIMIT,
     "statsd_udp_packet_size": MAX_UDP_PAYLOAD_SIZE,
     "max_attempts": MAX_ATTEMPTS_LIMIT,
+    "max_transaction_bytes": 2048 * _MIB,
 }
 
 

@@ -18,7 +18,7 @@ from nsqx.gotext import format_duration
 from nsqx.net.steps import Steps
 from nsqx.nsqd.latency import NO_LATENCY, LatencyResult, MergedLatency
 from nsqx.nsqd.log_stats import CommitStats, ConversionStats, CursorStats, LogStats
-from nsqx.units import NS_PER_S
+from nsqx.units import NS_PER_MS, NS_PER_S
 from nsqx.version import NSQ_VERSION, version_line
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from nsqx.nsqd.channel import Channel
     from nsqx.nsqd.client import Client
     from nsqx.nsqd.memory import MemoryStats
+    from nsqx.nsqd.node_stats import NodeNumbers
     from nsqx.nsqd.topic import Topic
+    from nsqx.nsqd.transaction_stats import TransactionStats
 
 
 class PubCount(TypedDict):
@@ -70,6 +72,13 @@ class ClientStats(TypedDict):
     tls_negotiated_protocol_is_mutual: bool
 
 
+OldestMs = Annotated[
+    int,
+    "The age of the oldest message that waits or is in flight, about; milliseconds, 0 without such a message. Deferred "
+    "messages do not count until they are due. Absent if it is unknown.",
+]
+
+
 class ChannelStats(TypedDict):
     """A channel; ``clients`` is null if clients were not requested, and ``cursor`` is there if its topic has a log.
 
@@ -91,6 +100,7 @@ class ChannelStats(TypedDict):
     clients: list[ClientStats] | None
     paused: bool
     e2e_processing_latency: LatencyResult
+    oldest_ms: NotRequired[OldestMs]
     cursor: NotRequired[CursorStats]
     dead: NotRequired[Annotated[int, "Messages finished at the attempt limit since the start."]]
 
@@ -109,6 +119,9 @@ class TopicStats(TypedDict):
     message_bytes: int
     paused: bool
     e2e_processing_latency: LatencyResult
+    oldest_ms: NotRequired[
+        Annotated[int, "The age of the oldest message that no channel has, in milliseconds; absent if it is unknown."]
+    ]
     log: NotRequired[LogStats]
     converting: NotRequired[ConversionStats]
 
@@ -154,6 +167,9 @@ class TopicCollector:
             "paused": topic.paused,
             "e2e_processing_latency": self._latency,
         }
+        oldest_ns = topic.oldest_time_ns()
+        if oldest_ns >= 0:
+            stats["oldest_ms"] = _age_ms(oldest_ns, self.now_ns)
         log = topic.log_stats()
         if log is not None:
             stats["log"] = log
@@ -202,12 +218,20 @@ class TopicCollector:
             del stats["region_local_msg_count"]
         if not stats["global_msg_count"]:
             del stats["global_msg_count"]
+        oldest_ns = channel.store.oldest_time_ns()
+        if oldest_ns >= 0:
+            stats["oldest_ms"] = _age_ms(oldest_ns, self.now_ns)
         cursor = channel.store.cursor_stats()
         if cursor is not None:
             stats["cursor"] = cursor
         elif channel.max_attempts:
             stats["dead"] = channel.dead_count
         return stats
+
+
+def _age_ms(time_ns: int, now_ns: int) -> int:
+    """Return the age of a message; 0 without one, and at least 1 with one."""
+    return max(1, (now_ns - time_ns) // NS_PER_MS) if time_ns else 0
 
 
 def each_topic(broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING) -> "Iterator[TopicCollector]":
@@ -307,9 +331,14 @@ def commit_stats(broker: "Broker") -> CommitStats | None:
 
 
 def json_pieces(
-    broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, memory: "MemoryStats | None" = None
+    broker: "Broker",
+    now_ns: int,
+    selection: StatsFilter = EVERYTHING,
+    memory: "MemoryStats | None" = None,
+    node: "NodeNumbers | None" = None,
+    transactions: "TransactionStats | None" = None,
 ) -> "Pieces":
-    """Yield the answer to /stats?format=json; without ``memory`` that key is absent."""
+    """Yield the answer to /stats?format=json; a key of None is absent."""
     start = {"version": NSQ_VERSION, "health": broker.health, "start_time": broker.start_time_ns // NS_PER_S}
     yield orjson.dumps(start)[:-1] + b',"topics":'
     if _is_known(broker, selection):
@@ -323,6 +352,10 @@ def json_pieces(
         yield b"null"
     if memory is not None:
         yield b',"memory":' + orjson.dumps(memory)
+    if node is not None:
+        yield b',"node":' + orjson.dumps(node)
+    if transactions is not None:
+        yield b',"transactions":' + orjson.dumps(transactions)
     yield b',"producers":'
     separator = b"["
     for producer in _each_producer(broker, selection):
@@ -364,15 +397,23 @@ def _json_around(empty_list: bytes, document: object) -> tuple[bytes, bytes]:
 
 
 def text_pieces(
-    broker: "Broker", now_ns: int, selection: StatsFilter = EVERYTHING, memory: "MemoryStats | None" = None
+    broker: "Broker",
+    now_ns: int,
+    selection: StatsFilter = EVERYTHING,
+    memory: "MemoryStats | None" = None,
+    transactions: "TransactionStats | None" = None,
 ) -> "Pieces":
     """Yield the text form of /stats, line by line."""
-    for step in _text_lines(broker, now_ns, selection, memory):
+    for step in _text_lines(broker, now_ns, selection, memory, transactions):
         yield None if step is None else b"%b\n" % step.encode()
 
 
 def _text_lines(
-    broker: "Broker", now_ns: int, selection: StatsFilter, memory: "MemoryStats | None"
+    broker: "Broker",
+    now_ns: int,
+    selection: StatsFilter,
+    memory: "MemoryStats | None",
+    transactions: "TransactionStats | None",
 ) -> "Iterator[str | None]":
     """Yield each line, and None after other steps."""
     start_time_ns = broker.start_time_ns
@@ -386,6 +427,10 @@ def _text_lines(
         yield ""
         yield "Memory:"
         yield from (f"   {name:<25}\t{value}" for name, value in memory.items())
+    if transactions is not None:
+        yield ""
+        yield "Transactions:"
+        yield from (f"   {name:<25}\t{value}" for name, value in transactions.items())
     has_topics = False
     for collector in each_topic(broker, now_ns, selection):
         topic = yield from collector.steps()

@@ -16,8 +16,10 @@ cdef class Topic:
     cdef public int64_t unmoved_count
     cdef readonly object settings
     cdef object _broker
+    cdef bint _is_closed
     cdef bint _is_started
     cdef TopicFlow _flow
 
     cpdef publish(self, bytes items, Py_ssize_t count)
+    cdef _refuse(self)
     cpdef publish_deferred(self, bytes body, int64_t defer_ns)

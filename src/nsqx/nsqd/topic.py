@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nsqx.errors import BrokerExiting, DiskQueueError
+from nsqx.errors import BrokerDraining, BrokerExiting, DiskQueueError
 from nsqx.names import is_ephemeral
 from nsqx.nsqd.channel import Channel
 from nsqx.nsqd.topic_flow import TopicFlow
@@ -30,6 +30,7 @@ class Topic:
     __slots__ = (
         "_broker",
         "_flow",
+        "_is_closed",
         "_is_started",
         "channels",
         "exiting",
@@ -53,6 +54,7 @@ class Topic:
         self.message_bytes = 0
         self.unmoved_count = 0  # messages in another store that no channel has, during a conversion
         self._broker = broker
+        self._is_closed = False  # for publishes of clients: exiting, or nsqd is draining
         self._is_started = False
         self.settings = broker.configs.load(name)
         self._flow = broker.open_flow(self)
@@ -94,6 +96,10 @@ class Topic:
         for channel in self.channels.values():
             channel.note_settings()
 
+    def oldest_time_ns(self) -> int:
+        """Return when the oldest message was published that has not reached the channels; 0 if none, -1 if unknown."""
+        return self._flow.oldest_time_ns()
+
     def conversion_stats(self) -> ConversionStats | None:
         """Return the numbers of the conversion that is running; None without one."""
         return self._broker.conversions.stats_of(self.name)
@@ -105,10 +111,18 @@ class Topic:
     # Publishing
 
     def publish(self, items: bytes, count: int) -> None:
-        """Publish ``count`` messages in the layout of an MPUB body: an int32 size before each.
+        """Publish ``count`` messages of a client in the layout of an MPUB body: an int32 size before each.
 
-        Raises BrokerExiting, or DiskQueueError if they need a disk queue that cannot be written.
+        Raises BrokerExiting, BrokerDraining, or DiskQueueError if they need a disk queue that cannot be written.
         """
+        if self._is_closed:
+            self._refuse()
+        self._flow.publish(items, count)
+        self.message_count += count
+        self.message_bytes += len(items) - 4 * count
+
+    def publish_in_drain(self, items: bytes, count: int) -> None:
+        """Publish messages that nsqd has accepted already; as ``publish``, but also while nsqd is draining."""
         if self.exiting:
             raise BrokerExiting
         self._flow.publish(items, count)
@@ -117,21 +131,40 @@ class Topic:
 
     def publish_deferred(self, body: bytes, defer_ns: int) -> None:
         """Publish a message that each channel defers for ``defer_ns``; raises the errors of ``publish``."""
-        if self.exiting:
-            raise BrokerExiting
+        if self._is_closed:
+            self._refuse()
         self._flow.publish_deferred(body, defer_ns)
         self.message_count += 1
         self.message_bytes += len(body)
 
     def publish_with(self, items: bytes, count: int, options: PublishOptions) -> PublishOutcome:
         """Publish messages as ``publish``, with options. Raises NotALogTopic too."""
-        if self.exiting:
-            raise BrokerExiting
+        if self._is_closed:
+            self._refuse()
         result = self._flow.publish_with(items, count, options)
         if not result.is_duplicate:
             self.message_count += count
             self.message_bytes += len(items) - 4 * count
         return result
+
+    def admit_part(self, size: int) -> None:
+        """Raise an error of ``publish_with`` if messages of a transaction with this size cannot be published now."""
+        if self._is_closed:
+            self._refuse()
+        self._flow.admit_part(size)
+
+    def publish_part(self, items: bytes, sums: bytes, count: int, defer_ns: int) -> None:
+        """Publish messages of a transaction after ``admit_part``. They are written with the rest of it."""
+        self._flow.append_part(items, sums, count, defer_ns)
+        self.message_count += count
+        self.message_bytes += len(items) - 4 * count
+
+    def refuse_publishes(self, is_refusing: bool) -> None:
+        """Refuse the publishes of clients from now on, or accept them again."""
+        self._is_closed = is_refusing or self.exiting
+
+    def _refuse(self) -> None:
+        raise BrokerExiting if self.exiting else BrokerDraining
 
     def publish_durably(self, item: bytes) -> DiskQueue | None:
         """Put a message into the disk queue of the topic and return the queue, which says when the message is durable.
@@ -259,7 +292,7 @@ class Topic:
 
     def delete(self) -> None:
         """Delete the topic, its channels and all their messages."""
-        self.exiting = True
+        self.exiting = self._is_closed = True
         self._update_flow()
         self._broker.conversions.delete_topic(self.name)
         self._broker.configs.forget_topic(self.name)
@@ -270,7 +303,7 @@ class Topic:
 
     def spill(self) -> None:
         """Stop, and queue every message for writing."""
-        self.exiting = True
+        self.exiting = self._is_closed = True
         self._update_flow()
         for channel in self.channels.values():
             channel.spill()

@@ -39,6 +39,10 @@ class TopicFlow:
         """Messages that have not reached the channels and are not in memory."""
         return 0
 
+    def oldest_time_ns(self) -> int:
+        """Return when the oldest message was published that has not reached the channels; 0 if none, -1 if unknown."""
+        return 0
+
     def log_stats(self) -> LogStats | None:
         """Return the numbers of the log; None if there is none."""
         return None
@@ -57,6 +61,12 @@ class TopicFlow:
     def publish_with(self, items: bytes, count: int, options: PublishOptions) -> PublishOutcome:
         """Take messages as ``publish``, with options; raises NotALogTopic if they need a log and there is none."""
         return PublishOutcome(NO_OFFSET, count)
+
+    def admit_part(self, size: int) -> None:
+        """Raise NotALogTopic, or DiskQueueError if messages of a transaction with this size cannot be appended now."""
+
+    def append_part(self, items: bytes, sums: bytes, count: int, defer_ns: int) -> None:
+        """Append messages of a transaction. The caller writes them in one frame with the rest of the transaction."""
 
     def put_letter(self, body: bytes) -> DiskQueue | None:
         """Put a dead letter into a disk queue and return the queue; None if there is none. Raises DiskQueueError."""

@@ -31,13 +31,17 @@ _TLS_1_2 = 0x0303
 
 
 class NsqlookupdDaemon:
-    """One nsqlookupd. ``start`` it in a running event loop, ``stop`` it once."""
+    """One nsqlookupd. ``start`` it in a running event loop, ``stop`` it once.
 
-    def __init__(self, options: NsqlookupdOptions, log: Log) -> None:
+    If it ``owns_process``, it tunes the garbage collector.
+    """
+
+    def __init__(self, options: NsqlookupdOptions, log: Log, *, owns_process: bool = True) -> None:
         """Raises ConfigError if the options are invalid."""
         validate(options)
         self._options = options
         self._log = log
+        self._owns_process = owns_process
         self.lookupd = Lookupd(options, log)
         self._tcp_listening: Listening | None = None
         self._tcp_server: asyncio.Server | None = None
@@ -69,7 +73,8 @@ class NsqlookupdDaemon:
         except BaseException:
             await self.stop()
             raise
-        keep_collections_short()
+        if self._owns_process:
+            keep_collections_short()
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()

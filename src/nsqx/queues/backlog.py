@@ -139,6 +139,17 @@ class Backlog:
             return self._head.timestamp
         return self._memory[0].timestamp
 
+    def oldest_time_ns(self) -> int:
+        """Return when the first message in memory or on disk was published; 0 if there is none, -1 if it is unknown.
+
+        Messages that were put back are behind others, so an older one may wait.
+        """
+        on_disk = self.disk.oldest_time_ns() if self.disk is not None else 0
+        if self._memory_count == 0:
+            return on_disk
+        in_memory = self._head_timestamp()
+        return min(on_disk, in_memory) if on_disk > 0 else in_memory
+
     def get_batch(self) -> Batch | QueuedMessage | None:
         """Remove and return the oldest item in memory, a message or a whole batch; None if there is none."""
         if self._memory_count == 0:

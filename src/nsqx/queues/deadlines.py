@@ -105,6 +105,11 @@ class InFlight:
             return message
         return self._find_elsewhere(message_id)
 
+    def oldest_time_ns(self) -> int:
+        """Return when the message was published that is in flight for the longest time, about; 0 if there is none."""
+        heads = (next(iter(group.values())) for group in (*self._groups.values(), self._capped) if group)
+        return min((message.timestamp for message in heads), default=0)
+
     def take(self, message_id: bytes, timeout_ns: int, client_id: int) -> QueuedMessage | None:
         """Remove and return a message of this client from the group of its timeout; None if it is not there."""
         if timeout_ns != self._group_timeout_ns:

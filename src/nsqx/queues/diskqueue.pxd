@@ -27,6 +27,8 @@ cdef class DiskQueue:
     cdef int64_t _read_serial
     cdef dict _unfinished
     cdef int64_t _oldest_file
+    cdef tuple _oldest_at
+    cdef int64_t _oldest_ns
     cdef bint _finishes_all
     cdef bint _is_announced
     cdef int _write_descriptor

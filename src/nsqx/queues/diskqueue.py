@@ -33,7 +33,7 @@ from itertools import chain
 from nsqx.errors import DiskQueueError
 from nsqx.queues import checksums
 from nsqx.queues.durability import DurableCallback, RecordDurability
-from nsqx.queues.files import DATA, META, cut_file, open_file, replace_file, write_all
+from nsqx.queues.files import DATA, META, cut_file, open_file, read_at, replace_file, write_all
 from nsqx.queues.positions import PositionFinder, QueueLog, data_path, meta_path
 from nsqx.queues.queue_view import QueueView
 from nsqx.queues.record_reader import AT_END, DAMAGED, NOT_NOW, READ_SIZE, RecordReader
@@ -67,7 +67,9 @@ class DiskQueue:
         "_max_file_size",
         "_max_record_size",
         "_named_file",
+        "_oldest_at",
         "_oldest_file",
+        "_oldest_ns",
         "_on_pending",
         "_operations",
         "_pending",
@@ -129,6 +131,9 @@ class DiskQueue:
         # The positions of the records of unfinished messages, by read serial; oldest first.
         self._unfinished: dict[int, tuple[int, int]] = {}
         self._oldest_file = 0
+        # The file and position for which ``oldest_time_ns`` has read the timestamp, and that timestamp.
+        self._oldest_at = (-1, -1)
+        self._oldest_ns = -1
         self._finishes_all = False  # as soon as the pending records are written
         # The error of the last write or sync; None if it succeeded.
         self.failure: DiskQueueError | None = None
@@ -375,6 +380,41 @@ class DiskQueue:
     def peek_timestamp(self) -> int:
         """Return the timestamp of the message that ``get`` would return, or -1 if it would return None."""
         return self._reader.timestamp() if self._next_size() else -1
+
+    def oldest_time_ns(self) -> int:
+        """Return when the first unread message was published; 0 if there is none, -1 if it is unknown.
+
+        Changes nothing. Reads at most a few bytes of a file, and none if the same message is asked for again.
+        """
+        if not self.depth:
+            return 0
+        if not self.has_readable():
+            return byteops.int64_at(self._pending, 4) if self._pending_count else -1
+        in_memory = self._reader.timestamp_in_memory()
+        if in_memory >= 0:
+            return in_memory
+        at = (self._read_file, self._reader.position)
+        if at != self._oldest_at:
+            self._oldest_at = at
+            self._oldest_ns = self._first_timestamp()
+        return self._oldest_ns
+
+    def _first_timestamp(self) -> int:
+        """Read the timestamp of the first unread record from its file; -1 if that is not possible."""
+        position = self._reader.position
+        for number in range(self._read_file, min(self._read_file + 2, self._write_file + 1)):
+            try:
+                descriptor = open_file(DATA, self._data_path(number), os.O_RDONLY)
+                try:
+                    start = read_at(DATA, descriptor, 12, position)
+                finally:
+                    os.close(descriptor)
+            except OSError:
+                return -1
+            if len(start) == 12:
+                return byteops.int64_at(start, 4)
+            position = 0  # the rest of this file was read
+        return -1
 
     def _next_size(self) -> int:
         """Return the size of the next message in the reader, or 0 if there is none."""

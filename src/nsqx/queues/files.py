@@ -19,7 +19,9 @@ from typing import NamedTuple
 DATA, SUMS, META, DUE, NSQD, DIRECTORY = "data", "sums", "meta", "due", "nsqd", "directory"
 # Kinds of files of topic logs: commit files, segments with the identity of their log, and indexes of segments.
 COMMIT, SEGMENT, INDEX = "commit", "segment", "index"
-KINDS = (DATA, SUMS, META, DUE, NSQD, DIRECTORY, COMMIT, SEGMENT, INDEX)
+# Parts of transactions that are not committed yet.
+STAGE = "stage"
+KINDS = (DATA, SUMS, META, DUE, NSQD, DIRECTORY, COMMIT, SEGMENT, INDEX, STAGE)
 OPEN, READ, WRITE, CUT, SYNC, RENAME, UNLINK = "open", "read", "write", "cut", "sync", "rename", "unlink"
 WRITEV, DATASYNC, PREALLOCATE, MAKE, REMOVE = "writev", "datasync", "preallocate", "make", "remove"
 OPERATIONS = (

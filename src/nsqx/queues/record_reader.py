@@ -150,6 +150,10 @@ class RecordReader:
         """Return the timestamp of the message that ``next_size`` has found."""
         return byteops.int64_at(self._buffer, self._offset + 4)
 
+    def timestamp_in_memory(self) -> int:
+        """Return the timestamp of the next message if it was read already, or -1."""
+        return byteops.int64_at(self._buffer, self._offset + 4) if self._limit - self._offset >= 12 else -1
+
     def _fill(self, needed: int, written: int) -> int:
         """Read at least ``needed`` verified bytes into the buffer; returns _FILLED, or the result for ``next_size``."""
         try:

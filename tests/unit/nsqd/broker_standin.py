@@ -42,6 +42,10 @@ class ClientStandIn:
 @dataclass
 class StoreStandIn:
     cursor: CursorStats | None = None
+    oldest_ns: int = 0
+
+    def oldest_time_ns(self) -> int:
+        return self.oldest_ns
 
     def cursor_stats(self) -> CursorStats | None:
         return self.cursor
@@ -79,6 +83,10 @@ class TopicStandIn:
     channels: dict[str, ChannelStandIn] = field(default_factory=dict)
     log: LogStats | None = None
     converting: ConversionStats | None = None
+    oldest_ns: int = 0
+
+    def oldest_time_ns(self) -> int:
+        return self.oldest_ns
 
     def log_stats(self) -> LogStats | None:
         return self.log
@@ -122,7 +130,9 @@ CURSOR: CursorStats = {
 
 def log_topic(**fields: int) -> TopicStandIn:
     """Return the topic ``events``, which has a log, with the channel ``audit``."""
-    return TopicStandIn("events", log=LOG, **fields).add(ChannelStandIn("audit", store=StoreStandIn(CURSOR)))
+    return TopicStandIn("events", log=LOG, **fields).add(
+        ChannelStandIn("audit", store=StoreStandIn(CURSOR, CURSOR["oldest"]))
+    )
 
 
 @dataclass

@@ -168,11 +168,12 @@ def test_letters_of_a_deleted_topic_are_shown_and_purged(logs):
     assert ask(logs, "purge", topic="t") == {"purged": 1, "left": 0}
 
 
-def test_letters_on_disk_of_a_classic_topic_are_counted(tmp_path):
+def test_letters_on_disk_of_a_classic_topic_are_counted_and_listed(tmp_path):
     bench = LetterBench(tmp_path, store="classic", mem_queue_size=0)
     bench.kill_messages(b"1", b"2")
     answer = ask(bench, "show", topic="t")
-    assert (answer["count"], answer["messages"], answer["complete"]) == (2, [], False)
+    assert [message["text"] for message in answer["messages"]] == ["1", "2"]
+    assert (answer["count"], answer["next"], answer["complete"]) == (2, 2, True)
 
 
 @pytest.mark.parametrize("name", ["show", "redrive", "purge"])

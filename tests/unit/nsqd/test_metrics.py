@@ -1,7 +1,16 @@
 """/metrics: valid in both formats, with the names of nsq_exporter and the numbers of /stats."""
 
 import pytest
-from broker_standin import NOW_NS, SECOND_NS, BrokerStandIn, ChannelStandIn, ClientStandIn, TopicStandIn, log_topic
+from broker_standin import (
+    NOW_NS,
+    SECOND_NS,
+    BrokerStandIn,
+    ChannelStandIn,
+    ClientStandIn,
+    StoreStandIn,
+    TopicStandIn,
+    log_topic,
+)
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -10,6 +19,7 @@ from nsqx.nsqd.latency import LatencySketch
 from nsqx.nsqd.log_stats import DURATIONS_NS, MESSAGE_COUNTS, CommitStats
 from nsqx.nsqd.metrics import NsqdMetricsPage, accepts_openmetrics
 from nsqx.nsqd.stats import StatsFilter, each_topic
+from nsqx.version import VERSION
 
 TOPIC = {"topic": "orders", "paused": "false"}
 CHANNEL = {"topic": "orders", "channel": "billing", "paused": "true"}
@@ -40,9 +50,9 @@ def busy_broker(**channel):
     return BrokerStandIn().add(topic.add(billing), TopicStandIn("empty"))
 
 
-def page_of(broker, *, openmetrics=False, include_clients=False, healthy=True, commits=None):
+def page_of(broker, *, openmetrics=False, include_clients=False, healthy=True, commits=None, node=None):
     topics = each_topic(broker, NOW_NS, StatsFilter(include_clients=include_clients))
-    pieces = NsqdMetricsPage().pieces(topics, healthy=healthy, openmetrics=openmetrics, commits=commits)
+    pieces = NsqdMetricsPage().pieces(topics, healthy=healthy, openmetrics=openmetrics, commits=commits, node=node)
     return b"".join(piece for piece in pieces if piece is not None).decode()
 
 
@@ -109,7 +119,7 @@ def test_only_log_topics_have_log_series(samples):
         if name.startswith("nsq_topic_log_")
         or name.endswith(("_offset", "_holes", "topic_deferred_count", "refused_total", "duplicates_total"))
         or "topic_producers" in name
-        or name in ("nsq_channel_dropped_total", "nsq_channel_expired_total", "nsq_channel_oldest_seconds")
+        or name in ("nsq_channel_dropped_total", "nsq_channel_expired_total")
     }
     assert logs == {
         ("nsq_topic_log_first_offset", topic): 100,
@@ -130,7 +140,6 @@ def test_only_log_topics_have_log_series(samples):
         ("nsq_channel_holes", channel): 4,
         ("nsq_channel_dropped_total", channel): 5,
         ("nsq_channel_expired_total", channel): 6,
-        ("nsq_channel_oldest_seconds", channel): 90,
     }
     classic = page_of(busy_broker())
     assert "_log_" not in classic
@@ -147,6 +156,25 @@ def test_dead_messages_are_counted_for_logs_and_for_channels_with_a_limit(sample
         frozenset({("topic", "t"), ("channel", "c")}): 3,
     }
     assert "dead" not in page_of(busy_broker())
+
+
+def test_the_age_of_the_oldest_message_has_a_series_where_it_is_known(samples):
+    unknown = TopicStandIn("t").add(ChannelStandIn("c", store=StoreStandIn(oldest_ns=-1)))
+    found = samples(busy_broker().add(log_topic(), unknown))
+    ages = {labels: value for (name, labels), value in found.items() if name == "nsq_channel_oldest_seconds"}
+    assert ages == {
+        frozenset({("topic", "events"), ("channel", "audit")}): 90,
+        frozenset({("topic", "orders"), ("channel", "billing")}): 0,
+    }
+
+
+def test_series_of_the_node(samples):
+    node = {"nsqx_version": "1", "memory_bytes": 5, "disk_free_bytes": 6, "disk_size_bytes": 7, "connections": 8}
+    found = samples(BrokerStandIn(), node=node)
+    names = ("nsq_disk_free_bytes", "nsq_disk_size_bytes", "nsq_connections")
+    assert [found[name, frozenset()] for name in names] == [6, 7, 8]
+    unmeasured = samples(BrokerStandIn(), node={**node, "disk_free_bytes": None, "disk_size_bytes": None})
+    assert ("nsq_disk_free_bytes", frozenset()) not in unmeasured
 
 
 def test_commit_series(samples):
@@ -180,7 +208,7 @@ def test_commit_series(samples):
 def test_broker_series(samples):
     found = samples(BrokerStandIn(), healthy=False)
     assert found["nsq_healthy", frozenset()] == 0
-    assert found["nsq_info", frozenset({"version": "1.3.0", "nsqx_version": "0.1.0"}.items())] == 1
+    assert found["nsq_info", frozenset({"version": "1.3.0", "nsqx_version": VERSION}.items())] == 1
     assert samples(BrokerStandIn())["nsq_healthy", frozenset()] == 1
 
 

@@ -109,6 +109,8 @@ LATER_DEFAULTS = {
     "dedup_producers": 10_000,
     "dedup_age": 168 * 3600 * S,
     "topic": [],
+    "ledger_age": 90 * 24 * 3600 * S,
+    "max_transaction_bytes": 256 * 1024 * 1024,
 }
 
 

@@ -14,6 +14,7 @@ from broker_standin import (
     BrokerStandIn,
     ChannelStandIn,
     ClientStandIn,
+    StoreStandIn,
     TopicStandIn,
     log_topic,
 )
@@ -84,13 +85,14 @@ class TestCollect:
         topic = collect(busy_broker(), NOW_NS).topics[1]
         assert " ".join(topic) == (
             "topic_name channels depth backend_depth message_count message_bytes paused e2e_processing_latency"
+            " oldest_ms"
         )
 
     def test_channel_keys_are_in_order_and_locality_counts_of_0_are_absent(self):
         channel = collect(busy_broker(), NOW_NS, topic_name="b", channel_name="jobs").topics[0]["channels"][0]
         assert " ".join(channel) == (
             "channel_name depth backend_depth in_flight_count deferred_count message_count requeue_count"
-            " timeout_count client_count clients paused e2e_processing_latency"
+            " timeout_count client_count clients paused e2e_processing_latency oldest_ms"
         )
 
     def test_locality_counts_follow_the_message_count(self):
@@ -110,6 +112,21 @@ class TestCollect:
         channel = topic["channels"][0]
         assert (list(topic)[-1], topic["log"]) == ("log", LOG)
         assert (list(channel)[-1], channel["cursor"]) == ("cursor", CURSOR)
+
+    @pytest.mark.parametrize(
+        ("oldest_ns", "shown"),
+        [
+            (0, {"oldest_ms": 0}),
+            (NOW_NS - 90_000_000_000, {"oldest_ms": 90_000}),
+            (NOW_NS + 5, {"oldest_ms": 1}),
+            (-1, {}),
+        ],
+    )
+    def test_the_age_of_the_oldest_message_is_absent_if_it_is_unknown(self, oldest_ns, shown):
+        channel = ChannelStandIn("c", store=StoreStandIn(oldest_ns=oldest_ns))
+        topic = collect(BrokerStandIn().add(TopicStandIn("t", oldest_ns=oldest_ns).add(channel)), NOW_NS).topics[0]
+        for found in (topic, topic["channels"][0]):
+            assert {key: value for key, value in found.items() if key == "oldest_ms"} == shown
 
     def test_classic_channels_with_an_attempt_limit_have_one_more_key(self):
         limited = ChannelStandIn("c", max_attempts=5, dead_count=3)
@@ -221,7 +238,7 @@ class TestJSON:
         assert body(stats.json_pieces(broker, NOW_NS, memory=MEMORY)) == (
             b'{"version":"1.3.0","health":"OK","start_time":1699996276,"topics":[{"topic_name":"t","channels":[],'
             b'"depth":0,"backend_depth":0,"message_count":0,"message_bytes":0,"paused":false,'
-            b'"e2e_processing_latency":{"count":0,"percentiles":null}}],"memory":{"heap_objects":1,'
+            b'"e2e_processing_latency":{"count":0,"percentiles":null},"oldest_ms":0}],"memory":{"heap_objects":1,'
             b'"heap_idle_bytes":2,"heap_in_use_bytes":3,"heap_released_bytes":4,"gc_pause_usec_100":5,'
             b'"gc_pause_usec_99":6,"gc_pause_usec_95":7,"next_gc_bytes":8,"gc_total_runs":9},"producers":null}'
         )

@@ -47,10 +47,12 @@ _TAG = Struct(">BH")
 MESSAGES, ADDRESSED, DEFERRED, DELTA, SNAPSHOT = 0, 1, 2, 8, 9
 # Only in commit files: the identity of a log, and the end of a log.
 IDENTITY, DELETED = 10, 11
+# Only in files of staged parts: messages for a topic, and what the part belongs to.
+PART, STAGED = 3, 12
 _FIRST_WITHOUT_OFFSETS = DELTA
 
-# Tags of an extension. 4, 5 and 9 are reserved: headers, keys, query.
-PRODUCER, DUE, TTL, CHANNEL, ORIGIN, RELEASES = 1, 2, 3, 6, 7, 8
+# Tags of an extension. 4 and 5 are reserved: headers, keys.
+PRODUCER, DUE, TTL, CHANNEL, ORIGIN, RELEASES, TOPIC = 1, 2, 3, 6, 7, 8, 9
 _DUE = Struct(">q")
 _TTL = Struct(">q")
 _CHANNEL = Struct(">IH")

@@ -40,6 +40,7 @@ from zlib import crc32
 from nsqx.queues.files import (
     COMMIT,
     Buffer,
+    cut_file,
     open_file,
     preallocate,
     read_file,
@@ -222,6 +223,12 @@ class CommitFile:
         if os.fstat(self._descriptor).st_size < size:
             preallocate(COMMIT, self._descriptor, size)
             sync_data(COMMIT, self._descriptor)
+
+    def cut_to(self, size: int) -> None:
+        """Give the space above ``size`` bytes back. No frame may be in use."""
+        if os.path.getsize(self.path) > size:
+            self.open_once()
+            cut_file(COMMIT, self._descriptor, size)
 
     def begin_generation(self, header: CommitHeader) -> None:
         """Forget the frames; the header is written with the first new one."""

@@ -10,7 +10,7 @@ built again from the heads of the batches.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from struct import Struct
 from zlib import crc32
 
@@ -51,6 +51,22 @@ class SegmentIndex:
         """Return a position at or before the batch that contains an offset; 0 is the start of the segment."""
         index = bisect_right(self._offsets, offset) - 1
         return self._positions[index] if index >= 0 else 0
+
+    def span(self, first: int, end: int, max_size: int) -> tuple[int, int, int, int]:
+        """Return a part of the segment with the batches from ``first`` on: first offset, position, end, end position.
+
+        The part ends where a batch begins: at or after ``end``, or after ``max_size`` bytes. Its end is -1 if no such
+        batch is in the index; then the part reaches to the end of the segment.
+        """
+        index = max(0, bisect_right(self._offsets, first) - 1)
+        if index >= len(self._offsets):
+            return first, 0, -1, -1
+        position = self._positions[index]
+        last = max(index + 1, min(bisect_left(self._offsets, end), bisect_left(self._positions, position + max_size)))
+        # A thread may be adding an entry; the offset is added last.
+        if last >= len(self._offsets):
+            return self._offsets[index], position, -1, -1
+        return self._offsets[index], position, self._offsets[last], self._positions[last]
 
     def time_at(self, offset: int) -> int:
         """Return the highest timestamp of the batches up to the one that contains an offset, and a few later ones."""

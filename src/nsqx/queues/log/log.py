@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     from nsqx.queues.log.identity import LogIdentity
 
 DIRECTORY_SUFFIX = ".topic"
+# The log that has the ledger of transactions and no messages. Its name is not a valid name of a topic.
+LEDGER_LOG = "+ledger"
+LEDGER_DIRECTORY = "nsqx.ledger"
 # Messages share a batch if they are appended within this time, and if they are not larger together.
 _GATHER_NS = NS_PER_MS
 _GATHER_SIZE = 16 * 1024
@@ -65,7 +68,7 @@ _NOTHING: Mapping[int, bytes] = {}
 
 def log_directory(data_path: str, topic: str) -> str:
     """Return the directory of the log of a topic."""
-    return os.path.join(data_path, topic + DIRECTORY_SUFFIX)
+    return os.path.join(data_path, LEDGER_DIRECTORY if topic == LEDGER_LOG else topic + DIRECTORY_SUFFIX)
 
 
 class TopicLog:
@@ -279,6 +282,15 @@ class TopicLog:
         """Append messages for one channel."""
         extension = addressed(channel, attempts, due_ns) + expiring(ttl_ns)
         return self._append(ADDRESSED_KIND, items, count, timestamp, extension)
+
+    def append_checked(self, items: bytes, sums: bytes, count: int, timestamp: int, due_ns: int = 0) -> int:
+        """Append messages as ``publish``, with their known checksums."""
+        self._renew_lease(count)
+        kind, extension = (DEFERRED_KIND, deferred(due_ns)) if due_ns else (MESSAGES, b"")
+        batch = LogBatch(kind, self.state.end, count, timestamp, items, sums, extension)
+        self._add(batch)
+        self.tail.add(batch)
+        return batch.first
 
     def append_letter(self, item: bytes, timestamp: int, origin: bytes) -> int:
         """Append a dead letter: a message for every channel, with the JSON that says where it comes from."""

@@ -39,7 +39,7 @@ from nsqx.queues.log.commit_file import (
 )
 from nsqx.queues.log.identity import LogIdentity, load_identity
 from nsqx.queues.log.index import SegmentIndex
-from nsqx.queues.log.log import DIRECTORY_SUFFIX, log_directory
+from nsqx.queues.log.log import DIRECTORY_SUFFIX, LEDGER_DIRECTORY, log_directory
 from nsqx.queues.log.segment import LogSegment, SegmentPart, SegmentReader, SegmentWriter, identity_in, list_segments
 from nsqx.queues.log.state import LogState, skipped_end
 
@@ -149,7 +149,8 @@ class Recovery:
     def _find_directories(self) -> None:
         for name in sorted(os.listdir(self._data_path)):
             directory = os.path.join(self._data_path, name)
-            if not name.endswith(DIRECTORY_SUFFIX) or not os.path.isdir(directory):
+            is_of_log = name.endswith(DIRECTORY_SUFFIX) or name == LEDGER_DIRECTORY
+            if not is_of_log or not os.path.isdir(directory):
                 continue
             try:
                 identity: LogIdentity | None = load_identity(directory)

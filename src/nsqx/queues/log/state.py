@@ -30,16 +30,17 @@ from nsqx.queues.log.batch import (
     payload_of,
     releases_of,
 )
+from nsqx.queues.log.ledger import LedgerEntry, LogLedger
 from nsqx.queues.log.producers import LastPublish, LogProducers
 from nsqx.queues.log.varints import NumberReader, append_bytes, append_number
 
-# Codes of changes. 31 is reserved: ledger.
+# Codes of changes.
 (
     _CHANNEL_CREATED, _CHANNEL_DELETED, _FINISHED, _REQUEUED, _MOVED, _CHANNEL_PAUSED, _TOPIC_PAUSED, _LEASE,
     _SETTING, _UNCLAIMED, _DUE_REMOVED, _LOST, _RANGE, _DEFERRED, _NEXT_NUMBER, _END, _SKIPPED, _SEGMENTS,
 ) = range(1, 19)  # fmt: skip
 _TRIMMED = 21
-_PRODUCER, _PRODUCERS_FORGOTTEN = 30, 32
+_PRODUCER, _LEDGER, _PRODUCERS_FORGOTTEN, _LEDGER_FORGOTTEN = 30, 31, 32, 33
 # In place of the number of a channel: the range has no messages for any channel.
 NO_CHANNEL = 0
 # In place of the number of a channel: one that gets only messages for every channel.
@@ -163,6 +164,21 @@ class Changes:
             append_number(body, offset)
         self._add(_PRODUCERS_FORGOTTEN, tail=body)
 
+    def commit_batch(self, query: str, entry: LedgerEntry) -> None:
+        """Note the last committed batch of a query."""
+        body = bytearray()
+        append_bytes(body, query.encode())
+        for address in entry.nodes:
+            append_bytes(body, address.encode())
+        self._add(_LEDGER, entry.batch, entry.place, entry.time_ns, tail=body)
+
+    def forget_queries(self, queries: Iterable[str]) -> None:
+        """Forget the last committed batches of queries."""
+        body = bytearray()
+        for query in queries:
+            append_bytes(body, query.encode())
+        self._add(_LEDGER_FORGOTTEN, tail=body)
+
     def _set_producers(self, producers: LogProducers) -> None:
         for name, last in producers.items():
             self._add(_PRODUCER, last.seq, last.first, last.message_count, last.timestamp, tail=name.encode())
@@ -218,6 +234,7 @@ class LogState:
         self.paused_at = 0
         self.deferred: dict[int, int] = {}  # due times by offset
         self.producers = LogProducers()
+        self.ledger = LogLedger()
         self.ranges: list[Range] = []  # in order; adjacent ranges of the same kind are one
         self.segments: list[int] = []  # first offsets of the segments before the snapshot that was loaded
 
@@ -309,6 +326,12 @@ class LogState:
             while not values.is_at_end:
                 offsets.add(values.number())
             self.producers.forget(offsets)
+        elif code == _LEDGER:
+            batch, place, time_ns = values.number(), values.number(), values.number()
+            query, *nodes = _texts(values)
+            self.ledger.set(query, LedgerEntry(batch, tuple(nodes), place, time_ns))
+        elif code == _LEDGER_FORGOTTEN:
+            self.ledger.forget(_texts(values))
         elif code == _NEXT_NUMBER:
             self.next_number = values.number()
         elif code == _SKIPPED:
@@ -427,6 +450,13 @@ class LogState:
         """Yield first and end of each run of offsets that are messages for some channel."""
         return self._between(first, end, lambda channel: channel != NO_CHANNEL)
 
+    def last_end(self, first: int, end: int) -> int:
+        """Return the offset after the last message for some channel between two offsets; ``first`` if there is none."""
+        index = bisect_left(self.ranges, (end,)) - 1
+        if index >= 0 and self.ranges[index].end >= end and self.ranges[index].channel == NO_CHANNEL:
+            end = self.ranges[index].first
+        return max(first, end)
+
     def _between(self, first: int, end: int, is_included: Callable[[int], bool]) -> Iterator[tuple[int, int]]:
         ranges = self.ranges
         index = max(0, bisect_left(ranges, (first,)) - 1)
@@ -518,6 +548,8 @@ class LogState:
         changes._set_ranges(self.ranges)
         changes._set_deferred(self.deferred)
         changes._set_producers(self.producers)
+        for query, entry in self.ledger.items():
+            changes.commit_batch(query, entry)
         for channel in self.channels.values():
             changes.create_channel(channel.number, channel.name, channel.next)
             if channel.is_paused:
@@ -525,6 +557,13 @@ class LogState:
             if channel.holes:
                 changes.requeue(channel.number, channel.holes.items())
         return changes.take()
+
+
+def _texts(values: NumberReader) -> list[str]:
+    texts = []
+    while not values.is_at_end:
+        texts.append(values.data().decode())
+    return texts
 
 
 def skipped_end(batch: LogBatch) -> int:

@@ -189,6 +189,7 @@ class LogStore:
         for path in recovery.paths:
             file = self._new_file(path)
             if recovery.is_clean:
+                file.cut_to(self.options.commit_size)  # it may have had the frame of a large transaction
                 self._free.append(file)
             else:
                 self._files.append(file)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqx.queues.log.batch import ADDRESSED, LogBatch, channel_of, due_ns_of
-from nsqx.queues.log.log import TopicLog
+from nsqx.queues.log.log import LEDGER_LOG, TopicLog
 from nsqx.queues.log.recovery import LoadedLog, Recovery, read_boot_id
 from nsqx.queues.log.state import NO_CHANNEL
 from nsqx.queues.log.store import LogOptions, LogStore
@@ -135,14 +135,21 @@ def open_offline(data_path: str) -> LogStore:
 
 
 class StoredLogs:
-    """All logs of a data directory, sorted by topic."""
+    """All logs of a data directory: those of topics, sorted by topic, and that of the ledger."""
 
     def __init__(self, data_path: str) -> None:
         """Read the directory. Raises OSError."""
         self.data_path = data_path
         self.recovery = Recovery(data_path, read_boot_id(), _NO_LEASE_STEP, SilentLog())
         self.recovery.run(_NO_SEGMENT_SIZE)
-        self.logs = sorted(map(StoredLog, self.recovery.logs), key=lambda log: log.topic)
+        found = sorted(map(StoredLog, self.recovery.logs), key=lambda log: log.topic)
+        self.logs = [log for log in found if log.topic != LEDGER_LOG]
+        self.ledger = next((log for log in found if log.topic == LEDGER_LOG), None)
+
+    @property
+    def with_ledger(self) -> list[StoredLog]:
+        """The logs of topics, and that of the ledger if there is one."""
+        return [*self.logs, self.ledger] if self.ledger is not None else self.logs
 
 
 def join_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:

@@ -147,6 +147,12 @@ class Window:
                 oldest = min(oldest, min(offsets))
         return oldest
 
+    def oldest_due(self) -> int:
+        """Return as ``floor``, without the deferred messages."""
+        self._advance()
+        due = (offset for offset in self._waiting if offset not in self._due_at)
+        return min(self._base, min(self._strays, default=self._base), min(due, default=self._base))
+
     # Delivery
 
     def choose(self, end: int) -> int:
