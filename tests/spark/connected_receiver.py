@@ -81,11 +81,11 @@ class ConnectedReceiver:
         self.arrivals += 1
         return self.is_full
 
-    def on_lost(self, subscription, error):
+    def _on_lost(self, subscription, error):
         self.lost.append(subscription)
 
-    def on_close_wait(self, subscription):
+    def _on_close_wait(self, subscription):
         pass
 
-    def on_answer_failed(self, subscription, text, is_harmless):
+    def _on_answer_failed(self, subscription, text, is_harmless):
         self.lost.append(text)

@@ -27,7 +27,7 @@ def reader(options):
 def test_invalid_options_are_rejected_by_load(spark, topic):
     stream = spark.readStream.format("nsq").option("nsq.nsqd", "127.0.0.1:4150").option("subscribe", topic)
     with pytest.raises(Exception, match="option channel is required: set it to the channel to consume"):
-        stream.load()
+        stream.option("mode", "channel").load()
     with pytest.raises(Exception, match=r"unknown option maxrowspertriger: did you mean maxRowsPerTrigger\?"):
         stream.option("channel", "c").option("maxRowsPerTriger", "5").load()
 

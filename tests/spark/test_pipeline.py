@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.request
 
 import pytest
 from pipeline_runs import SLOW_S, PipelineFile, read_rows
 from streams import make_channel, publish
 
-from daemons import wait_until
+from daemons import free_port, wait_until
 from nsqx.client.blocking import Consumer
 from nsqx.pipeline.display import make_display
 from nsqx.pipeline.parser import read_pipeline
@@ -114,6 +115,9 @@ def test_json_is_decoded_joined_deduplicated_and_written(spark, pipeline, our_ns
     assert {letter["origin"] for letter in letters.values()} == {"source.messages"}
     assert totals_in(our_nsqd, f"{topic}_totals") == {"ann": 10.0, "bob": 2.5, "eve": 1.0}
 
+    assert "files: stopped: 9 rows read, 3 written, 5 dead letters, " in pipeline.out
+    assert "totals: stopped: 9 rows read, " in pipeline.out
+
     # The next run continues with the stored state of aggregates and deduplication.
     publish(our_nsqd, topic, as_json(order(1, "ann", 10.0), order(4, "bob", 4.0)))
     pipeline.run_once()
@@ -123,6 +127,15 @@ def test_json_is_decoded_joined_deduplicated_and_written(spark, pipeline, our_ns
     assert pipeline.call("status") == 3
     assert "files: batch" in pipeline.out
     assert "not running: stopped" in pipeline.out
+    assert pipeline.call("status", "--json") == 3
+    status = json.loads(pipeline.out)
+    assert (status["state"], status["sinks"]["files"]["rows_out"]) == ("stopped", 1)
+    # A row that is later than the watermark allows is dropped and counted.
+    publish(our_nsqd, topic, as_json(order(6, "ann", 1.0, minute=30)))
+    pipeline.run_once()
+    publish(our_nsqd, topic, as_json(order(5, "ann", 1.0)))
+    pipeline.run_once()
+    assert "files: stopped: 1 rows read, 0 written, 0 dead letters, 1 late row dropped, " in pipeline.out
     assert pipeline.call("explain") == 0
     assert "reads messages through channel test.files" in pipeline.out
 
@@ -335,10 +348,12 @@ def test_a_pipeline_runs_until_stopped_and_rejects_a_second_run(spark, pipeline,
     described = read_pipeline(str(pipeline.path), nsqd=[our_nsqd.tcp_address])
     state = PipelineState(described.state)
     stopping = threading.Event()
-    codes = []
+    codes, addresses = [], []
 
     def run():
-        codes.append(run_pipeline(described, RunOptions(), make_display(described.name), stopping).exit_code)
+        options = RunOptions(metrics_address=f"127.0.0.1:{free_port()}")
+        addresses.append(options.metrics_address)
+        codes.append(run_pipeline(described, options, make_display(described.name), stopping).exit_code)
 
     runner = threading.Thread(target=run, daemon=True)
     runner.start()
@@ -355,6 +370,8 @@ def test_a_pipeline_runs_until_stopped_and_rejects_a_second_run(spark, pipeline,
         wait_until(lambda: rows_out() == 600 or codes, "the rows are written", timeout_s=90)
         assert pipeline.call("status") == 0
         assert "running since" in pipeline.out
+        with urllib.request.urlopen(f"http://{addresses[0]}/metrics", timeout=30) as answer:
+            assert b'nsqx_pipeline_rows_written_total{pipeline="test",sink="files"} 600.0' in answer.read()
         assert pipeline.call("run", "--once") == 1
         assert "is already running" in pipeline.err
     finally:

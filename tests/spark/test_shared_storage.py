@@ -49,7 +49,11 @@ def run_on_cluster(reads, directory):
 
 
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs /proc")
-def test_no_message_is_received_before_executors_can_read_the_directory(our_nsqd, topic, tmp_path):
+def test_no_message_is_received_before_executors_can_read_the_directory(our_nsqd, fleet, topic, tmp_path):
+    # A topic with a log needs no directory at all.
+    log_nsqd = fleet.nsqd("nsqx", "--store=log")
+    publish(log_nsqd, topic, bodies(0, 700))
+    log = {"nsq.nsqd": log_nsqd.tcp_address, "subscribe": topic, "channel": "spark", "minPartitions": "2"}
     seen_topic = f"{topic}_seen"
     for name in (topic, seen_topic):
         make_channel(our_nsqd, name)
@@ -62,14 +66,17 @@ def test_no_message_is_received_before_executors_can_read_the_directory(our_nsqd
         {"options": unseen, "kind": "batch", "checkpoint": ""},
         {"options": declared, "kind": "available", "checkpoint": str(tmp_path / "declared")},
         {"options": shared, "kind": "available", "checkpoint": str(tmp_path / "shared")},
+        {"options": log, "kind": "available", "checkpoint": str(tmp_path / "log")},
+        {"options": log, "kind": "batch", "checkpoint": ""},
     ]
-    refused, refused_batch, misled, served = run_on_cluster(reads, tmp_path)
+    refused, refused_batch, misled, served, *logged = run_on_cluster(reads, tmp_path)
     assert REFUSED in refused["error"]
     assert REFUSED in refused_batch["error"]
     assert f"this executor cannot read segmentDir {UNSEEN}" in misled["error"]
     untouched = our_nsqd.channel_stats(topic, "spark")
     assert (untouched["depth"], untouched["in_flight_count"], untouched["requeue_count"]) == (500, 0, 0)
 
+    assert logged == [{"rows": 700}, {"rows": 700}]
     assert served == {"rows": 500}
     taken = our_nsqd.channel_stats(seen_topic, "spark")
     assert (taken["depth"], taken["in_flight_count"]) == (0, 0)

@@ -271,6 +271,6 @@ def test_a_full_disk_during_a_commit_does_not_end_the_query(our_nsqd, topic, tmp
 
 def test_a_stream_rejects_starting_offsets_latest(spark, topic, tmp_path):
     options = {"nsq.nsqd": "127.0.0.1:4150", "subscribe": topic, "channel": "c", "segmentDir": str(tmp_path / "s")}
-    query = Query(spark, {**options, "startingOffsets": "latest"}, tmp_path)
+    query = Query(spark, {**options, "mode": "channel", "startingOffsets": "latest"}, tmp_path)
     with pytest.raises(Exception, match="startingOffsets latest is only for batch reads.* use a new channel"):
         query.start().awaitTermination(60)

@@ -7,12 +7,14 @@ another process: every function that needs it then raises ConfigError.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from nsqx.errors import ConfigError
+from nsqx.spark.logical_plan import PlanExpression, PlanNode, without_qualifiers
 
 _RELATION = re.compile(r"'UnresolvedRelation \[([^\],]+)\]")
 
@@ -48,6 +50,75 @@ def check_output_mode(rows: Any, mode: str) -> None:
     catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, java_mode)
 
 
+def logical_plan(rows: Any) -> PlanNode | None:
+    """Return the analysed plan of a DataFrame, or None under Spark Connect.
+
+    The public ``DataFrame.explain`` prints it without types.
+    """
+    java_rows = getattr(rows, "_jdf", None)
+    return _plan_node(java_rows.queryExecution().analyzed()) if java_rows is not None else None
+
+
+def _plan_node(plan: Any) -> PlanNode:
+    kind = str(plan.nodeName())
+    children = tuple(_plan_node(child) for child in _items(plan.children()))
+    node = PlanNode(kind.partition(" ")[0], bool(plan.isStreaming()), children)
+    if node.kind == "View":
+        return replace(node, view=str(plan.desc().identifier().table()))
+    if not node.is_stateful:
+        return node
+    if node.kind == "Aggregate":
+        keys = [_plan_expression(each, plan.child()) for each in _items(plan.groupingExpressions())]
+        found = [inner for each in _items(plan.aggregateExpressions()) for inner in _aggregates(each)]
+        return replace(node, keys=tuple(keys), values=tuple(dict.fromkeys(found)))
+    if node.kind == "Join":
+        condition = plan.condition()
+        keys = [_plan_expression(condition.get())] if condition.isDefined() else []
+        sides = [*_items(plan.left().output()), *_items(plan.right().output())]
+        columns = tuple(_plan_expression(each) for each in sides)
+        return replace(node, keys=tuple(keys), values=columns, detail=str(plan.joinType().sql()))
+    return replace(node, keys=tuple(_plan_expression(each) for each in _items(plan.keys())))
+
+
+def _plan_expression(expression: Any, below: Any = None) -> PlanExpression:
+    """Return an expression; ``below`` is the input in which the definition of a generated column is looked up."""
+    name = without_qualifiers(str(expression.sql()))
+    sql = name
+    if below is not None and expression.nodeName() == "AttributeReference":
+        sql = _definition(expression.exprId().id(), below) or name
+    return PlanExpression(name, str(expression.dataType().catalogString()), sql)
+
+
+def _definition(expression_id: int, plan: Any) -> str:
+    """Return the SQL of a column that an operator directly below computes, such as a time window; else empty."""
+    while plan.nodeName() in ("Project", "Filter", "Expand", "EventTimeWatermark"):
+        if plan.nodeName() == "Project":
+            for each in _items(plan.projectList()):
+                if each.exprId().id() == expression_id and each.nodeName() == "Alias":
+                    return without_qualifiers(str(each.child().sql()))
+        elif plan.nodeName() == "Expand":
+            for place, each in enumerate(_items(plan.output())):
+                if each.exprId().id() == expression_id:
+                    windows = [row.apply(place) for row in _items(plan.projections())]
+                    return "; ".join(without_qualifiers(str(window.sql())) for window in windows)
+        plan = plan.child()
+    return ""
+
+
+def _aggregates(expression: Any) -> Iterator[PlanExpression]:
+    if expression.nodeName() == "AggregateExpression":
+        yield _plan_expression(expression)
+        return
+    for child in _items(expression.children()):
+        yield from _aggregates(child)
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    """Yield the elements of a Scala sequence."""
+    for place in range(sequence.size()):
+        yield sequence.apply(place)
+
+
 def last_progress(query: Any) -> dict[str, Any] | None:
     """Return the last progress report of a streaming query, or None before the first one.
 
@@ -56,6 +127,20 @@ def last_progress(query: Any) -> dict[str, Any] | None:
     """
     report = _private(query, "_jsq").lastProgress()
     return orjson.loads(report.json()) if report is not None else None
+
+
+def progress_after(query: Any, timestamp: str) -> list[dict[str, Any]]:
+    """Return the progress reports of a streaming query that began after ``timestamp``, the oldest first.
+
+    Spark keeps the last 100 reports. The public ``StreamingQuery.recentProgress`` has the problems of
+    ``StreamingQuery.lastProgress``.
+    """
+    found: list[dict[str, Any]] = []
+    for report in reversed(_private(query, "_jsq").recentProgress()):
+        if report.timestamp() <= timestamp:
+            break
+        found.append(orjson.loads(report.json()))
+    return found[::-1]
 
 
 def has_file_system(spark: Any, scheme: str) -> bool:

@@ -25,6 +25,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from nsqx.spark.log_offsets import LOST
+
 _log = logging.getLogger("nsqx.spark")
 
 
@@ -107,17 +109,28 @@ def read_progress(report: Mapping[str, Any]) -> Iterator[BatchProgress]:
     """Yield the figures of the NSQ sources in a progress report of Spark."""
     for source in report.get("sources") or []:
         end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
-        if "segments" not in end:
+        if "segments" not in end and LOST not in latest:
             continue
         yield BatchProgress(
             query=report.get("name") or report.get("id", ""),
             batch=report.get("batchId", 0),
             rows=source.get("numInputRows", 0),
             rows_per_s=source.get("processedRowsPerSecond") or 0.0,
-            lag_rows=max(0, latest.get("rows", end["rows"]) - end["rows"]),
+            lag_rows=_lag_rows(end, latest),
             depth=latest.get("depth"),
             duration_s=report.get("batchDuration", 0) / 1000,
         )
+
+
+def _lag_rows(end: Mapping[str, Any], latest: Mapping[str, Any]) -> int:
+    """Return how many rows were not processed."""
+    if "segments" in end:
+        return max(0, int(latest.get("rows", end["rows"])) - int(end["rows"]))
+    lag = 0
+    for topic, logs in latest.items():
+        if isinstance(logs, dict):
+            lag += sum(max(0, last - end.get(topic, {}).get(log, 0)) for log, last in logs.items())
+    return lag
 
 
 def _offset(value: Any) -> dict[str, Any]:

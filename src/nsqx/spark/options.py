@@ -15,7 +15,7 @@ from typing import Any
 from nsqx.client.options import Options, read_option_flags
 from nsqx.errors import ConfigError
 from nsqx.gotext import parse_duration_ns
-from nsqx.names import is_valid_name
+from nsqx.names import is_valid_name, is_valid_producer
 from nsqx.units import NS_PER_S
 
 _CLIENT_PREFIX = "nsq."
@@ -45,9 +45,28 @@ _SOURCE_NAMES = (
     "startingOffsets",
     "readId",
     "readTTL",
+    "mode",
+)
+# Only for reading logs (see ``log_options``).
+LOG_NAMES = (
+    "assign",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "maxRecordsPerPartition",
+    "fetchRetries",
+    "fetchRetryInterval",
+    "fetchTimeout",
+    "nodeTimeout",
+    "includeOffset",
 )
 _SINK_NAMES = ("topic", "publishAttempts")
-_NAMES = {name.lower(): name for name in (*_SOURCE_NAMES, *_SINK_NAMES)}
+# Only for the exactly-once sink.
+_ONCE_NAMES = ("exactlyOnce", "previousNsqd", "commitTimeout", "maxRequestBytes", "txnAppId", "txnVersion")
+_NAMES = {name.lower(): name for name in (*_SOURCE_NAMES, *LOG_NAMES, *_SINK_NAMES, *_ONCE_NAMES)}
 # Options that Spark adds for tables, paths and checkpoints.
 _SPARK_NAMES = frozenset(
     {"path", "checkpointlocation", "provider", "owner", "location", "external", "is_managed_location", "queryname"}
@@ -65,6 +84,10 @@ MAX_BUFFERED_ROWS = 5_000_000
 MAX_BUFFERED_BYTES = 2 * 1024**3
 READ_TTL_S = 7 * 86400.0
 MAX_TRIGGER_DELAY_S = 15 * 60.0
+# How long the exactly-once sink waits for the nsqd of a batch.
+COMMIT_TIMEOUT_S = 600.0
+# Below nsqd's default of --max-body-size.
+REQUEST_BYTES = 4 * 1024**2
 # The receiver requests this message timeout from nsqd, so it knows when to touch a message.
 MSG_TIMEOUT_S = 60.0
 
@@ -106,6 +129,22 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class OnceOptions:
+    """The checked options of a writer that stores each batch once.
+
+    ``app_id`` and ``version`` name the batch of a batch write; empty and 0 for a new name.
+    """
+
+    cluster: ClusterAddresses
+    topic: str
+    previous_nodes: tuple[str, ...]
+    commit_timeout_s: float
+    request_bytes: int
+    app_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class SinkOptions:
     """The checked options of a writer."""
 
@@ -126,63 +165,116 @@ def check_names(options: Mapping[str, str]) -> None:
 
 
 def _known() -> Iterable[str]:
-    return ("nsq.lookupd", "nsq.nsqd", *_SOURCE_NAMES, *_SINK_NAMES, "or nsq.NAME for an option of the client")
+    return (
+        "nsq.lookupd",
+        "nsq.nsqd",
+        *_SOURCE_NAMES,
+        *LOG_NAMES,
+        *_SINK_NAMES,
+        *_ONCE_NAMES,
+        "or nsq.NAME for an option of the client",
+    )
 
 
 def read_source_options(options: Mapping[str, str]) -> SourceOptions:
     """Return the checked options of a reader; raises ConfigError."""
-    given = _given(options)
+    given = given_options(options)
     topics, pattern = _topics(given)
-    cluster = _cluster(given)
+    cluster = read_cluster(given)
     if pattern and not cluster.lookupd_http_addresses:
         raise ConfigError("nsq: subscribePattern requires nsq.lookupd, which lists the topics")
-    max_in_flight = _integer(given, "maxInFlight", MAX_IN_FLIGHT, 1)
+    max_in_flight = read_integer(given, "maxInFlight", MAX_IN_FLIGHT, 1)
     return SourceOptions(
         cluster=cluster,
         topics=topics,
         topic_pattern=pattern,
         channel=_channel(given),
         segment_dir=_segment_dir(given),
-        segment_dir_is_shared=_flag(given, "segmentDirIsShared", False),
-        max_rows=_integer(given, _either(given, "maxRowsPerTrigger", "maxOffsetsPerTrigger"), 0, 1),
-        max_bytes=_size(given, "maxBytesPerTrigger", 0),
-        min_rows=_integer(given, _either(given, "minRowsPerTrigger", "minOffsetsPerTrigger"), 0, 1),
-        max_trigger_delay_s=_duration_s(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_S),
-        min_partitions=_integer(given, "minPartitions", 1, 1),
+        segment_dir_is_shared=read_flag(given, "segmentDirIsShared", False),
+        max_rows=read_integer(given, either(given, "maxRowsPerTrigger", "maxOffsetsPerTrigger"), 0, 1),
+        max_bytes=read_size(given, "maxBytesPerTrigger", 0),
+        min_rows=read_integer(given, either(given, "minRowsPerTrigger", "minOffsetsPerTrigger"), 0, 1),
+        max_trigger_delay_s=read_duration_s(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_S),
+        min_partitions=read_integer(given, "minPartitions", 1, 1),
         max_in_flight=max_in_flight,
-        max_in_flight_bytes=_size(given, "maxInFlightBytes", MAX_IN_FLIGHT_BYTES),
-        max_buffered_rows=_integer(given, "maxBufferedRows", MAX_BUFFERED_ROWS, 1),
-        max_buffered_bytes=_size(given, "maxBufferedBytes", MAX_BUFFERED_BYTES),
+        max_in_flight_bytes=read_size(given, "maxInFlightBytes", MAX_IN_FLIGHT_BYTES),
+        max_buffered_rows=read_integer(given, "maxBufferedRows", MAX_BUFFERED_ROWS, 1),
+        max_buffered_bytes=read_size(given, "maxBufferedBytes", MAX_BUFFERED_BYTES),
         # Any message in flight may be delivered again, so the window must be much larger than maxInFlight.
-        dedup_window=max(_integer(given, "dedupWindow", DEDUP_WINDOW, 1), 10 * max_in_flight),
-        drain_idle_s=_duration_s(given, "drainIdle", DRAIN_IDLE_S),
-        fail_on_data_loss=_flag(given, "failOnDataLoss", True),
+        dedup_window=max(read_integer(given, "dedupWindow", DEDUP_WINDOW, 1), 10 * max_in_flight),
+        drain_idle_s=read_duration_s(given, "drainIdle", DRAIN_IDLE_S),
+        fail_on_data_loss=read_flag(given, "failOnDataLoss", True),
         starts_at_latest=_starts_at_latest(given),
         read_id=_read_id(given),
-        read_ttl_s=_duration_s(given, "readTTL", READ_TTL_S),
+        read_ttl_s=read_duration_s(given, "readTTL", READ_TTL_S),
     )
 
 
 def read_sink_options(options: Mapping[str, str], *, has_topic_column: bool) -> SinkOptions:
     """Return the checked options of a writer; raises ConfigError."""
-    given = _given(options)
+    given = given_options(options)
+    topic = _sink_topic(given, has_topic_column=has_topic_column)
+    cluster = read_cluster(given)
+    return SinkOptions(cluster, topic, read_integer(given, "publishAttempts", 10, 1))
+
+
+def is_exactly_once(options: Mapping[str, str]) -> bool:
+    """True if a writer must store each batch once; raises ConfigError."""
+    given = given_options(options)
+    is_once = read_flag(given, "exactlyOnce", False)
+    wrong = [name for name in _ONCE_NAMES[1:] if name.lower() in given and not is_once]
+    wrong += [name for name in _SINK_NAMES[1:] if name.lower() in given and is_once]
+    if wrong:
+        raise ConfigError(
+            f"nsq: option {wrong[0]} is only for a sink {'without' if is_once else 'with'} exactlyOnce=true"
+        )
+    return is_once
+
+
+def read_once_options(options: Mapping[str, str], *, has_topic_column: bool, is_stream: bool) -> OnceOptions:
+    """Return the checked options of a writer that stores each batch once; raises ConfigError."""
+    given = given_options(options)
+    cluster = read_cluster(given)
+    if not cluster.nsqd_tcp_addresses or cluster.lookupd_http_addresses:
+        raise ConfigError(
+            "nsq: exactlyOnce requires nsq.nsqd, and no nsq.lookupd: batches go to the nsqds of this list in turn, so"
+            " the list must not change by itself"
+        )
+    app_id, version = given.get("txnappid", ""), given.get("txnversion", "")
+    if is_stream and (app_id or version):
+        raise ConfigError("nsq: txnAppId and txnVersion are only for batch writes: a stream has an id and batches")
+    if bool(app_id) != bool(version):
+        raise ConfigError("nsq: set both txnAppId and txnVersion, or neither: together they name a batch")
+    if app_id and not is_valid_producer(app_id):
+        raise ConfigError(f"nsq: invalid txnAppId {app_id!r}: use 1 to 64 of a-z A-Z 0-9 . _ -")
+    return OnceOptions(
+        cluster,
+        _sink_topic(given, has_topic_column=has_topic_column),
+        listed(given.get("previousnsqd", "")),
+        read_duration_s(given, "commitTimeout", COMMIT_TIMEOUT_S),
+        read_size(given, "maxRequestBytes", REQUEST_BYTES),
+        app_id,
+        read_integer(given, "txnVersion", 0, 0),
+    )
+
+
+def _sink_topic(given: Mapping[str, str], *, has_topic_column: bool) -> str:
     topic = given.get("topic", "")
     if topic:
-        _check_name("topic", topic)
+        check_name("topic", topic)
     elif not has_topic_column:
         raise ConfigError("nsq: no topic to publish to: set the option topic, or add a column topic to the DataFrame")
-    cluster = _cluster(given)
-    return SinkOptions(cluster, topic, _integer(given, "publishAttempts", 10, 1))
+    return topic
 
 
-def _given(options: Mapping[str, str]) -> dict[str, str]:
+def given_options(options: Mapping[str, str]) -> dict[str, str]:
     check_names(options)
     return {name.lower(): value for name, value in options.items() if not name.lower().startswith(_TABLE_PREFIX)}
 
 
-def _cluster(given: Mapping[str, str]) -> ClusterAddresses:
-    nsqds = _listed(given.get("nsq.nsqd", ""))
-    lookupds = _listed(given.get("nsq.lookupd", ""))
+def read_cluster(given: Mapping[str, str]) -> ClusterAddresses:
+    nsqds = listed(given.get("nsq.nsqd", ""))
+    lookupds = listed(given.get("nsq.lookupd", ""))
     if not nsqds and not lookupds:
         raise ConfigError(
             "nsq: option nsq.lookupd or nsq.nsqd is required: set nsq.lookupd to HTTP addresses of nsqlookupd"
@@ -206,7 +298,7 @@ def _cluster(given: Mapping[str, str]) -> ClusterAddresses:
 
 
 def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
-    topics = _listed(given.get("subscribe", ""))
+    topics = listed(given.get("subscribe", ""))
     pattern = given.get("subscribepattern", "")
     if bool(topics) == bool(pattern):
         raise ConfigError(
@@ -214,7 +306,7 @@ def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
             " to a list of topics, or subscribePattern to a regular expression"
         )
     for topic in topics:
-        _check_name("topic", topic)
+        check_name("topic", topic)
     try:
         re.compile(pattern)
     except re.error as error:
@@ -229,7 +321,7 @@ def _channel(given: Mapping[str, str]) -> str:
             "nsq: option channel is required: set it to the channel to consume, for example"
             " .option('channel', 'spark'), with a different one for each query"
         )
-    _check_name("channel", channel)
+    check_name("channel", channel)
     return channel
 
 
@@ -260,23 +352,23 @@ def _read_id(given: Mapping[str, str]) -> str:
     return read_id
 
 
-def _check_name(kind: str, name: str) -> None:
+def check_name(kind: str, name: str) -> None:
     if not is_valid_name(name):
         raise ConfigError(f"nsq: invalid {kind} name {name!r}: use 1 to 64 of a-z A-Z 0-9 . _ -")
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def listed(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def _either(given: Mapping[str, str], name: str, alias: str) -> str:
+def either(given: Mapping[str, str], name: str, alias: str) -> str:
     """Return the one of two names that was given."""
     if name.lower() in given and alias.lower() in given:
         raise ConfigError(f"nsq: options {name} and {alias} have the same meaning: set only one of them")
     return alias if alias.lower() in given else name
 
 
-def _integer(given: Mapping[str, str], name: str, default: int, least: int) -> int:
+def read_integer(given: Mapping[str, str], name: str, default: int, least: int) -> int:
     text = given.get(name.lower())
     if text is None:
         return default
@@ -289,7 +381,7 @@ def _integer(given: Mapping[str, str], name: str, default: int, least: int) -> i
     return value
 
 
-def _size(given: Mapping[str, str], name: str, default: int) -> int:
+def read_size(given: Mapping[str, str], name: str, default: int) -> int:
     text = given.get(name.lower())
     if text is None:
         return default
@@ -299,7 +391,7 @@ def _size(given: Mapping[str, str], name: str, default: int) -> int:
     return int(match[1]) * _SIZE_UNITS[match[2].lower()]
 
 
-def _duration_s(given: Mapping[str, str], name: str, default_s: float) -> float:
+def read_duration_s(given: Mapping[str, str], name: str, default_s: float) -> float:
     text = given.get(name.lower())
     if text is None:
         return default_s
@@ -312,7 +404,7 @@ def _duration_s(given: Mapping[str, str], name: str, default_s: float) -> float:
     return seconds
 
 
-def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+def read_flag(given: Mapping[str, str], name: str, default: bool) -> bool:
     text = given.get(name.lower())
     if text is None:
         return default

@@ -129,6 +129,14 @@ class SegmentDirectory:
         storage.create()
         return cls.load(storage, storage.lock(lock_wait_s), channel, max_in_flight, window_rows)
 
+    @staticmethod
+    def exists(location: str) -> bool:
+        """Return True if a query has used this directory."""
+        try:
+            return bool(open_storage(location).names())
+        except OSError:
+            return False
+
     @classmethod
     def load(cls, storage: Storage, lock: Lock, channel: str, max_in_flight: int, window_rows: int) -> SegmentDirectory:
         """Load a locked directory; releases the lock and raises ConfigError if it belongs to another channel."""

@@ -36,7 +36,7 @@ _COLUMN_TYPES = {
     "defer_ms": (ByteType, ShortType, IntegerType, LongType),
 }
 # The other columns of the source. They are ignored, so a DataFrame read from NSQ can be written to NSQ unchanged.
-_IGNORED_COLUMNS = frozenset({"id", "timestamp", "attempts", "node"})
+_IGNORED_COLUMNS = frozenset({"id", "timestamp", "attempts", "node", "offset", "log"})
 # Messages in one MPUB. Smaller commands distribute the messages over several nsqds.
 _MESSAGES_PER_COMMAND = 2000
 _BATCHES_UNDER_WAY = 2
@@ -138,6 +138,25 @@ Command = tuple[str, list[bytes], int]
 
 
 def _commands(topic: str, columns: SinkColumns, batch: pa.RecordBatch) -> Iterator[Command]:
+    for to_topic, group, delay_ms in _grouped(topic, columns, batch):
+        for start in range(0, len(group), _MESSAGES_PER_COMMAND):
+            yield to_topic, group[start : start + _MESSAGES_PER_COMMAND], delay_ms
+
+
+def row_groups(topic: str, columns: SinkColumns, batch: pa.RecordBatch, max_bytes: int) -> Iterator[Command]:
+    """Yield the messages of a batch by topic and delay, in groups of about ``max_bytes``; raises ClientError."""
+    for to_topic, group, delay_ms in _grouped(topic, columns, batch):
+        start = size = 0
+        for place, body in enumerate(group):
+            if size > max_bytes:
+                yield to_topic, group[start:place], delay_ms
+                start, size = place, 0
+            size += len(body)
+        yield to_topic, group[start:], delay_ms
+
+
+def _grouped(topic: str, columns: SinkColumns, batch: pa.RecordBatch) -> Iterator[Command]:
+    """Yield the messages of a batch by topic and delay."""
     values: list[Any] = batch.column("value").to_pylist()
     bodies = [value.encode() if isinstance(value, str) else value for value in values]
     if not all(bodies):
@@ -156,8 +175,8 @@ def _commands(topic: str, columns: SinkColumns, batch: pa.RecordBatch) -> Iterat
                 raise ConfigError(f"nsq: defer_ms is {key[1]}: use 0 or more milliseconds")
             grouped.setdefault(key, []).append(body)
     for (to_topic, delay_ms), group in grouped.items():
-        for start in range(0, len(group), _MESSAGES_PER_COMMAND):
-            yield to_topic, group[start : start + _MESSAGES_PER_COMMAND], delay_ms
+        if group:
+            yield to_topic, group, delay_ms
 
 
 class SharedPublisher:
@@ -173,6 +192,8 @@ class SharedPublisher:
             lookupd_http_addresses=cluster.lookupd_http_addresses,
             max_publish_attempts=attempts,
             publish_timeout=_PUBLISH_TIMEOUT_S,
+            start_timeout=_PUBLISH_TIMEOUT_S,
+            require_connection=True,
             **dict(cluster.client_options),
         )
         try:

@@ -20,12 +20,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from nsqx.errors import ConfigError
-from nsqx.spark.options import SourceOptions, check_names, read_sink_options, read_source_options
+from nsqx.spark.log_options import CHANNEL, check_channel_options, read_log_options, read_mode
+from nsqx.spark.options import (
+    SourceOptions,
+    check_names,
+    is_exactly_once,
+    read_once_options,
+    read_sink_options,
+    read_source_options,
+)
 from nsqx.spark.probe import ProbePartition, check_place, read_probe, remove_probes, write_probe
 from nsqx.spark.receiver import Receiver
 from nsqx.spark.segments import SegmentDirectory
@@ -36,7 +44,7 @@ from nsqx.spark.worker_gc import spare_collections
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nsqx.spark.batch import BatchReader
+    from nsqx.spark.log_sink import OnceBatchWriter, OnceStreamWriter
     from nsqx.spark.sink import NSQBatchWriter, NSQStreamWriter
 
 _log = logging.getLogger("nsqx.spark")
@@ -66,9 +74,9 @@ class NSQDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns; raises ConfigError if an option is wrong."""
         options = dict(self.options)
-        schema = _schema()
+        schema = _schema(has_offset=options.get("includeoffset", "").lower() == "true")
         if "provider" not in options:
-            read_source_options(options)
+            _check_source_options(options)
             return schema
         for name in _SECRET_OPTIONS:
             if name in options:
@@ -76,43 +84,59 @@ class NSQDataSource(DataSource):
                     f"nsq: {name} must not be stored in a table, where other users can read it: set it when the table"
                     f" is used, spark.read.option('{name}', ...).table(...)"
                 )
-        if "subscribe" in options or "subscribepattern" in options or "topic" not in options:
-            read_source_options(options)
+        if {"subscribe", "subscribepattern", "assign"} & options.keys() or "topic" not in options:
+            _check_source_options(options)
         if "topic" in options:
             read_sink_options(options, has_topic_column=False)
         schema.fields[0].metadata = {_METADATA_KEY: json.dumps(options)}
         return schema
 
-    def streamReader(self, schema: StructType) -> StreamReader:
-        """Return a streaming reader; raises ConfigError if startingOffsets is latest."""
-        options = read_source_options(self._options_with(schema))
-        if options.starts_at_latest:
-            raise ConfigError(
-                "nsq: startingOffsets latest is only for batch reads: a stream reads everything that waits in its"
-                " channel. To skip older messages, use a new channel, or empty the channel first"
-            )
-        return StreamReader(options)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a streaming reader; raises ConfigError if an option is wrong."""
+        from nsqx.spark.mode import EitherStreamReader
 
-    def reader(self, schema: StructType) -> BatchReader:
+        given = self._options_with(schema)
+        if read_mode(given) == CHANNEL:
+            return channel_stream_reader(given)
+        return EitherStreamReader(given)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
-        from nsqx.spark.batch import BatchReader
+        from nsqx.spark.mode import EitherBatchReader, channel_batch_reader
 
-        return BatchReader(read_source_options(self._options_with(schema)))
+        given = self._options_with(schema)
+        if read_mode(given) == CHANNEL:
+            return channel_batch_reader(given)
+        return EitherBatchReader(given)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NSQBatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> NSQBatchWriter | OnceBatchWriter:
         """Return a batch writer."""
         from nsqx.spark.sink import NSQBatchWriter, columns_of
 
         columns = columns_of(schema, overwrite)
+        given = self._options_with(schema)
+        if is_exactly_once(given):
+            from nsqx.spark.log_sink import OnceBatchWriter
+
+            return OnceBatchWriter(
+                read_once_options(given, has_topic_column=columns.has_topic, is_stream=False), columns
+            )
         return NSQBatchWriter(
             read_sink_options(self._options_with(schema), has_topic_column=columns.has_topic), columns
         )
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NSQStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NSQStreamWriter | OnceStreamWriter:
         """Return a streaming writer."""
         from nsqx.spark.sink import NSQStreamWriter, columns_of
 
         columns = columns_of(schema, overwrite)
+        given = self._options_with(schema)
+        if is_exactly_once(given):
+            from nsqx.spark.log_sink import OnceStreamWriter
+
+            return OnceStreamWriter(
+                read_once_options(given, has_topic_column=columns.has_topic, is_stream=True), columns
+            )
         return NSQStreamWriter(
             read_sink_options(self._options_with(schema), has_topic_column=columns.has_topic), columns
         )
@@ -129,8 +153,30 @@ class NSQDataSource(DataSource):
         return given
 
 
-def _schema() -> StructType:
-    """Return Spark's form of ``rows.SPARK_SCHEMA``."""
+def _check_source_options(options: Mapping[str, str]) -> None:
+    """Raise ConfigError if an option of a reader is wrong, whatever its mode will be."""
+    mode = read_mode(options)
+    if mode == CHANNEL:
+        check_channel_options(options)
+        read_source_options(options)
+        return
+    read_log_options(options, is_stream=False, is_checked=True)
+
+
+def channel_stream_reader(given: Mapping[str, str]) -> StreamReader:
+    """Return the streaming reader of a channel; raises ConfigError if an option is wrong."""
+    check_channel_options(given)
+    options = read_source_options(given)
+    if options.starts_at_latest:
+        raise ConfigError(
+            "nsq: startingOffsets latest is only for batch reads and for mode log: a stream reads everything that waits"
+            " in its channel. To skip older messages, use a new channel, or empty the channel first"
+        )
+    return StreamReader(options)
+
+
+def _schema(*, has_offset: bool = False) -> StructType:
+    """Return Spark's form of ``rows.SPARK_SCHEMA``, or of ``log_fetch.OFFSET_SCHEMA``."""
     columns = {
         "value": BinaryType(),
         "topic": StringType(),
@@ -139,6 +185,8 @@ def _schema() -> StructType:
         "attempts": IntegerType(),
         "node": StringType(),
     }
+    if has_offset:
+        columns |= {"offset": LongType(), "log": StringType()}
     return StructType([StructField(name, kind, True) for name, kind in columns.items()])
 
 

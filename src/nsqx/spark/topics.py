@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("nsqx.spark")
 
+START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
 # Slow storage needs more messages in flight, so more connections; each one costs nsqd memory and time.
 MAX_LANES = 4
@@ -53,6 +54,8 @@ class TopicConsumer(Consumer):
             options.channel,
             nsqd_tcp_addresses=options.cluster.nsqd_tcp_addresses,
             lookupd_http_addresses=options.cluster.lookupd_http_addresses,
+            require_connection=not options.cluster.lookupd_http_addresses,
+            start_timeout=START_TIMEOUT_S,
             # No message is given up here, however many attempts it has: the query decides.
             **{**client_options, "max_in_flight": max_in_flight, "max_attempts": 0},
         )
@@ -61,7 +64,7 @@ class TopicConsumer(Consumer):
         # The lowest limit of messages in flight on a connection among all nsqds.
         self.max_ready_count = 0
 
-    def receiver_of(self, subscription: Subscription) -> ColumnReceiver:
+    def _receiver_of(self, subscription: Subscription) -> ColumnReceiver:
         """Return the receiver of a connection, which fills columns instead of calling handlers."""
         clock = asyncio.get_running_loop().time
         source = ColumnReceiver(self.topic, self._broker_of(subscription), subscription, self._arrived, clock)
@@ -75,25 +78,25 @@ class TopicConsumer(Consumer):
     def _broker_of(self, subscription: Subscription) -> str:
         """Return the broker id of the nsqd, or its address if it has none."""
         address = subscription.connection.address
-        return self.broker_ids.get(address) or address
+        return self._broker_ids.get(address) or address
 
-    def on_close_wait(self, subscription: Subscription) -> None:
+    def _on_close_wait(self, subscription: Subscription) -> None:
         """Count the CLOSE_WAIT answers: each proves that nsqd has read everything sent before."""
         self.close_wait_count += 1
-        super().on_close_wait(subscription)
+        super()._on_close_wait(subscription)
 
-    def on_lost(self, subscription: Subscription, error: Exception | None) -> None:
+    def _on_lost(self, subscription: Subscription, error: Exception | None) -> None:
         """Report a connection that was lost unexpectedly: its latest FINs may not have reached nsqd."""
         if not subscription.is_closing:
             self._intake.report(ConnectionLost(self.topic, self._broker_of(subscription)))
-        super().on_lost(subscription, error)
+        super()._on_lost(subscription, error)
 
-    def on_answer_failed(self, subscription: Subscription, text: str, is_harmless: bool) -> None:
+    def _on_answer_failed(self, subscription: Subscription, text: str, is_harmless: bool) -> None:
         """Report a FIN that came too late: the message waits in its channel again."""
         message_id = failed_finish_id(text)
         if message_id:
             self._intake.report(FinishFailed(self.topic, self._broker_of(subscription), message_id))
-        super().on_answer_failed(subscription, text, is_harmless)
+        super()._on_answer_failed(subscription, text, is_harmless)
 
 
 class Topics:
