@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nsqx.errors import ConfigError
-from nsqx.names import is_valid_name
+from nsqx.names import invalid_name, is_valid_name
 from nsqx.pipeline.model import (
     DeadLetterPlace,
     Nsq,
@@ -28,7 +28,7 @@ from nsqx.spark.options import read_source_options
 STATE = ".nsqx"
 _SQL = """
 SELECT value, _topic AS topic, _id AS id, _timestamp AS timestamp, _attempts AS attempts, _node AS node,
-       date_format(_timestamp, 'yyyy-MM-dd') AS date, date_format(_timestamp, 'HH') AS hour
+       $more date_format(_timestamp, 'yyyy-MM-dd') AS date, date_format(_timestamp, 'HH') AS hour
 FROM messages
 """
 
@@ -46,13 +46,15 @@ class ArchiveSpec:
     compression: str = "zstd"
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of the data source."""
+    has_offsets: bool = False
+    """The topics have logs, and the archive gets the columns offset and log."""
 
 
 def archive_pipeline(archive: ArchiveSpec, nsq: Nsq, settings: Mapping[str, str] | None = None) -> Pipeline:
     """Return the pipeline that writes the archive; raises ConfigError."""
     for topic in archive.topics:
         if not is_valid_name(topic):
-            raise ConfigError(f"invalid topic name {topic!r}: use 1 to 64 of a-z A-Z 0-9 . _ -")
+            raise ConfigError(invalid_name("topic", topic))
     path = located(".", archive.to)
     state = located(".", archive.state) if archive.state else f"{path}/{STATE}"
     source = Source(
@@ -67,8 +69,9 @@ def archive_pipeline(archive: ArchiveSpec, nsq: Nsq, settings: Mapping[str, str]
         require=(),
         watermark=None,
         dedup=(),
-        options=archive.options,
+        options={**archive.options, **({"includeOffset": "true"} if archive.has_offsets else {})},
     )
+    sql = _SQL.replace("$more", "_offset AS offset, _log AS log," if archive.has_offsets else "")
     sink = Sink(
         name="archive",
         from_="rows",
@@ -87,13 +90,14 @@ def archive_pipeline(archive: ArchiveSpec, nsq: Nsq, settings: Mapping[str, str]
         spark=SparkSettings(settings or {}, (), ()),
         sources={"messages": source},
         tables={},
-        steps={"rows": Step("rows", _SQL, "", "", "", None, ())},
+        steps={"rows": Step("rows", sql, "", "", "", None, ())},
         sinks={"archive": sink},
         dead_letters=DeadLetterPlace("", f"{state}/dead-letters"),
         has_channel_by_sink=False,
     )
+    options = source_options(pipeline, source, sink)
     try:
-        read_source_options(source_options(pipeline, source, sink))
+        read_source_options({name: value for name, value in options.items() if name != "includeOffset"})
     except ConfigError as error:
         raise ConfigError(str(error).removeprefix("nsq: ")) from None
     return pipeline

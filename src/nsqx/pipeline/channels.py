@@ -3,7 +3,7 @@
 A new channel gets only messages that are published after its creation, except that the first channel of a topic gets
 the topic's whole backlog. The channels are therefore registered at nsqlookupd, where nsqds that create the topic later
 find them, and created on every nsqd that has the topic. A topic with a backlog and without channels is paused while its
-channels are created.
+channels are created. The channels of topics with a log begin at the beginning of the log, so they need no such care.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from nsqx.cluster.lookupd import LookupdClient
 from nsqx.cluster.node import merge_nodes
 from nsqx.cluster.nsqd import NsqdClient
 from nsqx.errors import ConfigError, NSQError, RequestFailed
+from nsqx.pipeline.backfill import check_reach, check_starts, plan_backfill, plan_file_name, read_plan
+from nsqx.pipeline.log_mode import create_log_channels, first_offsets, reads_logs
+from nsqx.pipeline.state import start_file
 from nsqx.spark.cluster import find_topics, http_session
 
 if TYPE_CHECKING:
-    from nsqx.pipeline.model import Nsq, Pipeline
+    from nsqx.pipeline.model import Nsq, Pipeline, Sink, Source
     from nsqx.pipeline.plan import Planned
+    from nsqx.pipeline.state import PipelineState
 
 _T = TypeVar("_T")
 
@@ -54,19 +58,48 @@ async def _check_reachable(nsq: Nsq) -> None:
     raise ConfigError(f"{'; '.join(failures)}: start it, or set its address in [nsq] nsqd or --nsqd")
 
 
-def make_channels(pipeline: Pipeline, planned: Sequence[Planned]) -> None:
-    """Create the channels of all sinks; no-op without nsqlookupd. Raises ConfigError."""
-    if not pipeline.nsq.lookupd:
-        return
+def make_channels(pipeline: Pipeline, state: PipelineState, planned: Sequence[Planned]) -> None:
+    """Create the channels of all sinks; raises ConfigError. Without nsqlookupd only those of topics with a log."""
     wanted: dict[str, list[str]] = {}
     for each in planned:
+        starts: dict[str, int] = {}
         for source in each.sources:
+            if reads_logs(pipeline, source, each.sink):
+                starts |= _make_in_logs(pipeline, state, source, each.sink)
+                continue
+            if source.backfill:
+                raise pipeline.fail(
+                    f"source.{source.name}.backfill", "every nsqd that has the topic must have a log for it"
+                )
             for topic in source.topics:
                 wanted.setdefault(topic, []).append(pipeline.channel_of(source, each.sink))
+        if starts and not state.has(f"{each.sink.name}/checkpoint/offsets"):
+            state.write(start_file(each.sink), starts)
+    if not pipeline.nsq.lookupd:
+        return
     try:
         asyncio.run(_make_all(pipeline.nsq, wanted))
     except NSQError as error:
         raise pipeline.fail("nsq.lookupd", f"cannot create the channels: {error}") from None
+
+
+def _make_in_logs(pipeline: Pipeline, state: PipelineState, source: Source, sink: Sink) -> dict[str, int]:
+    is_new = not state.has(f"{sink.name}/checkpoint/offsets")
+    try:
+        if not source.backfill or not is_new:
+            return create_log_channels(pipeline, source, sink)
+        name = plan_file_name(sink.name, source.name)
+        plan = read_plan(state, name)
+        if plan is None:
+            plan = plan_backfill(source.backfill, source.topics)
+            check_reach(plan, first_offsets(pipeline, source, sink))
+            state.write(name, plan.as_json())
+        found = create_log_channels(pipeline, source, sink, plan.starts)
+        check_starts(plan, found, pipeline.channel_of(source, sink))
+        return found
+    except NSQError as error:
+        key = f"source.{source.name}{'.backfill' if source.backfill else ''}"
+        raise pipeline.fail(key, str(error).removeprefix("nsq: ")) from None
 
 
 async def _make_all(nsq: Nsq, wanted: dict[str, list[str]]) -> None:

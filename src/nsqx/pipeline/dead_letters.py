@@ -20,6 +20,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nsqx.pipeline.letter_counts import note_letters
 from nsqx.spark.sink import publisher_of
 from nsqx.spark.storage import open_storage
 
@@ -64,6 +65,9 @@ class DeadLetters:
     topic: str
     directory: str
     cluster: ClusterAddresses
+    state: str = ""
+    """The state directory, in which the letters of ``sink`` are counted; if empty they are not counted."""
+    sink: str = ""
 
     def write(self, origin: str, letters: Sequence[DeadLetter]) -> None:
         """Write records that ``origin``, such as source.orders, rejected.
@@ -76,6 +80,8 @@ class DeadLetters:
             self._publish(origin, letters)
         else:
             self._store(origin, letters)
+        if self.state:
+            note_letters(self.state, self.sink, len(letters))
 
     def _publish(self, origin: str, letters: Iterable[DeadLetter]) -> None:
         bodies = [envelope(self.pipeline, origin, letter) for letter in letters]

@@ -28,6 +28,8 @@ META = {
     "attempts": "_attempts",
     "node": "_node",
 }
+# Only in log mode, with the option includeOffset.
+LOG_META = {"offset": "_offset", "log": "_log"}
 _CORRUPT = "_corrupt_record"
 # Internal columns: the original body, and the reason for rejecting the row.
 _VALUE = "__value"
@@ -66,7 +68,7 @@ class Decoder:
         kind = self.source.format
         undecodable = F.lit(_UNDECODABLE)
         no_reason = F.lit(None).cast("string")
-        meta = [F.col(f"`{name}`").alias(alias) for name, alias in META.items()]
+        meta = [F.col(f"`{name}`").alias(alias) for name, alias in _meta_of(raw).items()]
         if kind == "raw":
             return raw.select("value", *meta, F.col("value").alias(_VALUE), no_reason.alias(_REASON))
         is_text = F.expr("is_valid_utf8(value)")
@@ -101,11 +103,12 @@ class Decoder:
         from nsqx.pipeline.avro import avro_reader
 
         by_name = {field.name: field for field in raw.schema.fields}
-        meta = [StructField(alias, by_name[name].dataType) for name, alias in META.items()]
+        meta = [StructField(alias, by_name[name].dataType) for name, alias in _meta_of(raw).items()]
         kept = [StructField(_VALUE, BinaryType()), StructField(_REASON, StringType())]
         out = StructType([*self.schema.fields, *meta, *kept])
         read = avro_reader(self.source.schema, self.source.framing)
-        stage = _AvroStage(self._origin, read, out.jsonValue(), len(self.schema.fields), self.dead_letters)
+        width = len(self.schema.fields)
+        stage = _AvroStage(self._origin, read, out.jsonValue(), width, _meta_of(raw), self.dead_letters)
         return raw.mapInArrow(stage, out)
 
     def _require(self, rows: Any) -> Any:
@@ -125,7 +128,8 @@ class Decoder:
     def _divert_rejected(self, rows: Any) -> Any:
         from pyspark.sql import functions as F  # noqa: N812
 
-        columns = [F.col(f"`{name}`") for name in (*self._names(), *META.values())]
+        meta = [alias for alias in (*META.values(), *LOG_META.values()) if alias in rows.columns]
+        columns = [F.col(f"`{name}`") for name in (*self._names(), *meta)]
         good = rows.filter(F.col(_REASON).isNull()).select(*columns)
         can_be_wrong = self.source.format in ("json", "csv", "text") or self.source.require
         if self.dead_letters is None or not can_be_wrong:
@@ -141,6 +145,10 @@ class Decoder:
     @property
     def _origin(self) -> str:
         return f"source.{self.source.name}"
+
+
+def _meta_of(raw: Any) -> dict[str, str]:
+    return META | {name: alias for name, alias in LOG_META.items() if name in raw.columns}
 
 
 class RequirementWrong(ConfigError):
@@ -200,6 +208,7 @@ class _AvroStage:
     """The output schema, in its JSON form."""
     width: int
     """The number of columns that come from the record."""
+    meta: dict[str, str]
     dead_letters: DeadLetters | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -213,7 +222,7 @@ class _AvroStage:
         for batch in batches:
             rows: list[dict[str, Any]] = []
             for message in batch.to_pylist():
-                kept = {alias: message[name] for name, alias in META.items()}
+                kept = {alias: message[name] for name, alias in self.meta.items()}
                 kept |= {_VALUE: message["value"], _REASON: None}
                 try:
                     record = self.read(message["value"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
@@ -89,6 +89,21 @@ def line_of(figures: SinkFigures) -> str:
         f" {figures.rows_per_s:,.0f} rows/s, {figures.rows_in:,} in total"
     )
     return text if figures.lag is None else f"{text}, lag {figures.lag:,}"
+
+
+def summary_of(figures: Sequence[SinkFigures], duration_s: float) -> Iterator[str]:
+    """Yield a line for each sink with what the run has done."""
+    for each in figures:
+        rows = f"{each.rows_in:,} rows read, {each.rows_out:,} written, {_counted(each.dead_letters, 'dead letter')}"
+        late = f", {_counted(each.late_rows, 'late row')} dropped" if each.late_rows else ""
+        batches = _counted(each.batches, "batch", "batches")
+        yield f"{each.sink}: {each.state}: {rows}{late}, {batches} in {duration_s:.1f} s"
+        if each.error:
+            yield f"{each.sink}: {each.error}"
+
+
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 class TerminalDisplay:

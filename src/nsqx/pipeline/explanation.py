@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nsqx.pipeline.model import FILE_SINKS
 from nsqx.pipeline.query import FILE_TRIGGER_MS
 from nsqx.pipeline.references import names_read_by
 from nsqx.pipeline.schemas import find_schemas, not_inferred
@@ -70,9 +71,10 @@ def _sink_lines(pipeline: Pipeline, planned: Planned) -> Iterator[str]:
 
 
 GUARANTEES = {
-    **dict.fromkeys(("parquet", "json", "csv"), "exactly once, for every reader"),
+    **dict.fromkeys(FILE_SINKS, "exactly once, for every reader"),
+    "delta": "exactly once",
     "jdbc": "exactly once",
-    "topic": "at least once",
+    "topic": "exactly once if [nsq] nsqd is set and every nsqd has a log for the topic, else at least once",
     "foreach": "at least once",
     "console": "at least once",
 }

@@ -25,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from nsqx.errors import ConfigError
@@ -32,12 +33,13 @@ from nsqx.pipeline.state import create, read_json, write_json
 from nsqx.spark.s3_urls import for_python
 from nsqx.spark.storage import StorageUnusable, open_storage, remote_filesystem
 
-_COMMIT = "commit.json"
+COMMIT = "commit.json"
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _SPECIAL = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 _LINE = "__line"
 _ROWS_PER_GROUP = 128 * 1024
-SUFFIXES = {"parquet": ".parquet", "json": ".json", "csv": ".csv"}
+SUFFIXES = {"parquet": ".parquet", "orc": ".orc", "json": ".json", "csv": ".csv"}
+_COLUMNAR = ("parquet", "orc")
 
 
 def locate(location: str) -> tuple[pafs.FileSystem, str]:
@@ -124,8 +126,8 @@ class _OpenFile:
         self._is_local = isinstance(filesystem, pafs.LocalFileSystem)
         self._layout = layout
         self._rows = 0
-        self._writer: pq.ParquetWriter | None = None
-        compression = layout.compression if layout.format != "parquet" and layout.compression != "none" else None
+        self._writer: pq.ParquetWriter | orc.ORCWriter | None = None
+        compression = layout.compression if layout.format not in _COLUMNAR and layout.compression != "none" else None
         filesystem.create_dir(f"{root}/{layout.temporary}", recursive=True)
         self._stream = filesystem.open_output_stream(self._path, compression=compression)
         if layout.format == "csv":
@@ -138,6 +140,11 @@ class _OpenFile:
             if self._writer is None:
                 self._writer = pq.ParquetWriter(self._stream, rows.schema, compression=self._layout.compression)
             self._writer.write_batch(rows, row_group_size=_ROWS_PER_GROUP)
+        elif self._layout.format == "orc":
+            if self._writer is None:
+                compression = "uncompressed" if self._layout.compression == "none" else self._layout.compression
+                self._writer = orc.ORCWriter(self._stream, compression=compression)
+            self._writer.write(pa.Table.from_batches([rows]))
         else:
             self._stream.write("".join(f"{line}\n" for line in rows.column(_LINE).to_pylist()).encode())
 
@@ -175,20 +182,20 @@ class FileSink:
             self._filesystem.create_dir(self._root, recursive=True)
         except OSError as error:
             raise ConfigError(f"{self._layout.location} cannot be used: {error}") from None
-        commit = read_json(self._state, _COMMIT)
+        commit = read_json(self._state, COMMIT)
         if commit is not None:
             self._rename(commit["files"])
         self._sweep()
 
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
         """Write a batch and return the number of its rows; on return its files are durable."""
-        commit = read_json(self._state, _COMMIT)
+        commit = read_json(self._state, COMMIT)
         if commit is not None and (commit["query"], commit["batch"]) == (query_id, batch_id):
             self._rename(commit["files"])
             return int(commit["rows"])
         written = self._shaped(rows).mapInArrow(WriteStage(self._layout), WRITE_STAGE_SCHEMA).collect()
         suffix = SUFFIXES[self._layout.format]
-        if self._layout.format != "parquet" and self._layout.compression == "gzip":
+        if self._layout.format not in _COLUMNAR and self._layout.compression == "gzip":
             suffix += ".gz"
         files = []
         for number, each in enumerate(sorted(written, key=lambda row: (row.directory, row.temporary))):
@@ -197,7 +204,7 @@ class FileSink:
         count = sum(int(each.rows) for each in written)
         if files:
             commit = {"query": query_id, "batch": batch_id, "rows": count, "files": files, "sink": self._name}
-            write_json(self._state, _COMMIT, commit)
+            write_json(self._state, COMMIT, commit)
             self._rename(files)
         return count
 
@@ -208,7 +215,7 @@ class FileSink:
         keys = list(self._layout.partition_by)
         parallelism = rows.sparkSession.sparkContext.defaultParallelism
         rows = rows.coalesce(parallelism)
-        if self._layout.format != "parquet":
+        if self._layout.format not in _COLUMNAR:
             struct = F.struct(*(F.col(f"`{name}`") for name in self._layout.columns))
             line = F.to_json(struct) if self._layout.format == "json" else F.to_csv(struct)
             rows = rows.select(*keys, line.alias(_LINE))

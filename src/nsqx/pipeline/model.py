@@ -18,8 +18,10 @@ from nsqx.spark.options import ClusterAddresses, read_sink_options
 if TYPE_CHECKING:
     from nsqx.cluster.credentials import Credentials
 
-FILE_SINKS = ("parquet", "json", "csv")
+FILE_SINKS = ("parquet", "orc", "json", "csv")
 INFER = "infer"
+TRANSACTION_INPUT = "64m"
+"""The default size of the input of a batch that is published in one transaction, which nsqd holds in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Source:
     dedup: tuple[str, ...]
     options: Mapping[str, str]
     """Options of the data source."""
+    backfill: str = ""
+    """The directory of an archive that a new query reads before the topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,10 @@ class Sink:
     partition_by: tuple[str, ...] = ()
     compression: str = ""
     topic: str = ""
+    exactly_once: bool | None = None
+    """Publish each batch once; None to do it if every nsqd has a log for the topic."""
+    previous_nsqd: tuple[str, ...] = ()
+    """The nsqds that the sink used before, if the list has changed."""
     url: str = ""
     table: str = ""
     user: str = ""
@@ -154,6 +162,8 @@ class Pipeline:
     dead_letters: DeadLetterPlace
     has_channel_by_sink: bool = True
     """Each sink has its own channel. False for an archive, whose only sink uses the channel of the source."""
+    metrics_address: str = ""
+    """Where a run serves its metrics; empty for nowhere."""
 
     @property
     def directory(self) -> str:
@@ -180,8 +190,16 @@ def source_options(pipeline: Pipeline, source: Source, sink: Sink) -> dict[str, 
         **({"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}),
         "channel": pipeline.channel_of(source, sink),
         "segmentDir": f"{pipeline.state}/{sink.name}/segments-{source.name}",
+        **({"maxBytesPerTrigger": TRANSACTION_INPUT} if may_publish_once(pipeline, sink) else {}),
         **source.options,
     }
+
+
+def may_publish_once(pipeline: Pipeline, sink: Sink) -> bool:
+    """Return True if a sink publishes each batch in one transaction, provided that the topic has logs."""
+    if sink.type != "topic" or sink.exactly_once is not None:
+        return bool(sink.exactly_once)
+    return bool(sink.topic and pipeline.nsq.nsqd and not pipeline.nsq.lookupd)
 
 
 def cluster_of(pipeline: Pipeline) -> ClusterAddresses:
@@ -203,3 +221,11 @@ def located(directory: str, path: str) -> str:
             " in the environment"
         )
     return path if "://" in path else os.path.normpath(os.path.join(directory, os.path.expanduser(path)))
+
+
+def read_host_port(address: str) -> tuple[str, int]:
+    """Return host and port of ``host:port``; raises ConfigError. Without a host, all addresses are meant."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"invalid address {address!r}: use host:port, such as 127.0.0.1:9400")
+    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nsqx.errors import ConfigError
-from nsqx.names import is_valid_name
+from nsqx.names import invalid_name, is_valid_name
 from nsqx.pipeline.model import (
     FILE_SINKS,
     INFER,
@@ -25,6 +25,7 @@ from nsqx.pipeline.model import (
     Table,
     Watermark,
     located,
+    read_host_port,
     source_options,
 )
 from nsqx.pipeline.toml_document import Section, read_document
@@ -32,11 +33,12 @@ from nsqx.spark.options import read_source_options
 
 FORMATS = ("json", "avro", "csv", "text", "raw")
 TABLE_FORMATS = ("parquet", "json", "csv", "orc", "text")
-SINK_TYPES = (*FILE_SINKS, "topic", "jdbc", "console", "foreach")
+SINK_TYPES = (*FILE_SINKS, "delta", "topic", "jdbc", "console", "foreach")
 OUTPUT_MODES = ("append", "update", "complete")
 AVRO_FRAMINGS = ("none", "single-object", "confluent")
 COMPRESSIONS = {
     "parquet": ("zstd", "snappy", "gzip", "lz4", "none"),
+    "orc": ("zstd", "snappy", "zlib", "lz4", "none"),
     "json": ("none", "gzip"),
     "csv": ("none", "gzip"),
 }
@@ -61,6 +63,7 @@ def read_pipeline(
     name = _name(head, head.text("name"))
     state = located(directory, head.text("state", f"{name}.state"))
     trigger_ms = head.duration_ms("trigger")
+    metrics_address = _read_metrics_address(head)
     head.end()
     pipeline = Pipeline(
         file=path,
@@ -73,6 +76,7 @@ def read_pipeline(
         steps={key: _read_step(key, each, directory) for key, each in document.sections("step").items()},
         sinks={key: _read_sink(key, each, trigger_ms, directory) for key, each in document.sections("sink").items()},
         dead_letters=_read_dead_letters(document.section("dead_letter"), state, directory),
+        metrics_address=metrics_address,
     )
     document.end()
     _check(pipeline, document)
@@ -113,6 +117,12 @@ def _check(pipeline: Pipeline, document: Section) -> None:
     if pipeline.nsq.lookupd or pipeline.nsq.nsqd:
         for source in pipeline.sources.values():
             _check_options(pipeline, source, document)
+        for sink in pipeline.sinks.values():
+            if sink.exactly_once and not pipeline.nsq.nsqd:
+                document.fail(
+                    f"sink.{sink.name}.exactly_once",
+                    "requires the TCP addresses of the nsqds, which share the batches in their order: set [nsq] nsqd",
+                )
 
 
 def _check_options(pipeline: Pipeline, source: Source, document: Section) -> None:
@@ -167,7 +177,10 @@ def _read_source(name: str, section: Section, pipeline_name: str, directory: str
         watermark=_read_watermark(section),
         dedup=section.texts("dedup"),
         options=_read_source_options(section),
+        backfill=located(directory, section.text("backfill")) if section.has("backfill") else "",
     )
+    if source.backfill and source.pattern:
+        section.fail("backfill", "set topic instead of pattern: an archive does not tell which topics match")
     if source.dedup and source.watermark is None:
         section.fail("dedup", "requires a watermark, which limits how long rows are remembered: add watermark = { … }")
     section.end(f"a source of format {kind}")
@@ -275,6 +288,12 @@ def _read_function(section: Section) -> str:
 
 def _read_sink(name: str, section: Section, trigger_ms: int | None, directory: str) -> Sink:
     _name(section, name)
+    if section.has("type") and section.text("type") == "iceberg":
+        section.fail(
+            "type",
+            "Iceberg's published builds support Spark up to 4.1, and nsqx needs Spark 4.2 or newer: use delta or"
+            " parquet",
+        )
     kind = section.choice("type", SINK_TYPES)
     sink = Sink(
         name=name,
@@ -286,7 +305,7 @@ def _read_sink(name: str, section: Section, trigger_ms: int | None, directory: s
     )
     if kind in FILE_SINKS and sink.mode != "append":
         section.fail("mode", f"files support only append: for {sink.mode} use a sink of type jdbc or topic")
-    if kind == "jdbc" and sink.mode == "update" and not sink.keys:
+    if kind in ("jdbc", "delta") and sink.mode == "update" and not sink.keys:
         section.fail("keys", 'required for mode update: set the columns that identify a row, keys = ["…"]')
     section.end(f"a sink of type {kind}")
     return sink
@@ -302,11 +321,23 @@ def _read_file_sink(section: Section, directory: str) -> dict[str, Any]:
     }
 
 
+def _read_delta_sink(section: Section, directory: str) -> dict[str, Any]:
+    return {
+        "path": located(directory, section.text("path")),
+        "partition_by": section.texts("partition_by"),
+        "keys": section.texts("keys"),
+    }
+
+
 def _read_topic_sink(section: Section, _: str) -> dict[str, Any]:
     topic = section.text("topic", "")
     if topic and not is_valid_name(topic):
         section.fail("topic", _invalid_topic(topic))
-    return {"topic": topic}
+    return {
+        "topic": topic,
+        "exactly_once": section.flag("exactly_once") if section.has("exactly_once") else None,
+        "previous_nsqd": section.texts("previous_nsqd"),
+    }
 
 
 def _read_jdbc_sink(section: Section, _: str) -> dict[str, Any]:
@@ -336,6 +367,7 @@ def _read_foreach_sink(section: Section, _: str) -> dict[str, Any]:
 
 _SINK_READERS = {
     **dict.fromkeys(FILE_SINKS, _read_file_sink),
+    "delta": _read_delta_sink,
     "topic": _read_topic_sink,
     "jdbc": _read_jdbc_sink,
     "console": _read_console_sink,
@@ -354,6 +386,16 @@ def _read_dead_letters(section: Section, state: str, directory: str) -> DeadLett
     return DeadLetterPlace(topic, "" if topic else located(directory, path) if path else f"{state}/dead-letters")
 
 
+def _read_metrics_address(section: Section) -> str:
+    address = section.text("metrics_address", "")
+    if address:
+        try:
+            read_host_port(address)
+        except ConfigError as error:
+            section.fail("metrics_address", str(error))
+    return address
+
+
 def _name(section: Section, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ConfigError(
@@ -367,4 +409,4 @@ def _one_of(names: Sequence[str]) -> str:
 
 
 def _invalid_topic(topic: str) -> str:
-    return f"invalid topic name {topic!r}: use 1 to 64 of a-z A-Z 0-9 . _ -"
+    return invalid_name("topic", topic)

@@ -68,5 +68,5 @@ def run_pipeline(
         stored = find_schemas(pipeline, references.used_sources())
         schemas = infer_schemas(spark, pipeline, stored, display.note)
         planned = plan_sinks(spark, pipeline, references, schemas)
-        make_channels(pipeline, planned)
+        make_channels(pipeline, state, planned)
         return Runner(pipeline, state, planned, options, display).run(stopping)

@@ -8,10 +8,12 @@ for each other, and nsqadmin shows the lag of each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError
+from nsqx.pipeline.backfill import ARCHIVE_OPTION, FORMAT, PLAN_OPTION, BackfillSource, plan_file_name
 from nsqx.pipeline.dead_letters import DeadLetters
 from nsqx.pipeline.decode import Decoder, RequirementWrong
 from nsqx.pipeline.functions import MapStage, RowFunction
@@ -38,22 +40,41 @@ class Planned:
     writer: SinkWriter
 
 
-def plan_sinks(spark: Any, pipeline: Pipeline, references: References, schemas: SourceSchemas) -> tuple[Planned, ...]:
-    """Return a plan for each sink whose sources all have a schema; raises ConfigError."""
+StreamOf = Callable[[Any, Source, Sink], Any]
+"""Returns the streaming DataFrame of a source for a sink, in a session, with the columns of the data source."""
+
+
+def plan_sinks(
+    spark: Any,
+    pipeline: Pipeline,
+    references: References,
+    schemas: SourceSchemas,
+    stream_of: StreamOf | None = None,
+) -> tuple[Planned, ...]:
+    """Return a plan for each sink whose sources all have a schema; raises ConfigError.
+
+    ``stream_of`` replaces the data source, for tests of a pipeline.
+    """
     dead_letters = DeadLetters(
-        pipeline.name, pipeline.dead_letters.topic, pipeline.dead_letters.directory, cluster_of(pipeline)
+        pipeline.name,
+        pipeline.dead_letters.topic,
+        pipeline.dead_letters.directory,
+        cluster_of(pipeline),
+        pipeline.state,
     )
     planned = []
     for sink in pipeline.sinks.values():
         sources = references.sources[sink.name]
         if all(source.name in schemas.known for source in sources):
             session = sink_session(spark, pipeline.spark.settings)
-            rows = _Builder(session, pipeline, sink, references, schemas, dead_letters).relation(sink.from_)
+            letters = replace(dead_letters, sink=sink.name)
+            builder = _Builder(session, pipeline, sink, references, schemas, letters, stream_of)
+            rows = builder.relation(sink.from_)
             try:
                 check_output_mode(rows, sink.mode)
             except Exception as error:
                 raise pipeline.fail(f"sink.{sink.name}.mode", _explain_mode(sink, error)) from None
-            planned.append(Planned(sink, rows, sources, make_writer(pipeline, sink, rows, dead_letters)))
+            planned.append(Planned(sink, rows, sources, make_writer(pipeline, sink, rows, letters)))
     return tuple(planned)
 
 
@@ -67,6 +88,7 @@ class _Builder:
     references: References
     schemas: SourceSchemas
     dead_letters: DeadLetters
+    stream_of: StreamOf | None
     built: dict[str, Any] = field(default_factory=dict)
 
     def relation(self, name: str) -> Any:
@@ -83,9 +105,8 @@ class _Builder:
         return self.built[name]
 
     def _source(self, source: Source) -> Any:
-        options = source_options(self.pipeline, source, self.sink)
         try:
-            raw = self.session.readStream.format("nsq").options(**options).load()
+            raw = (self.stream_of or self._subscribed)(self.session, source, self.sink)
         except Exception as error:
             raise self.pipeline.fail(f"source.{source.name}", explain(error)) from None
         notes = DriftNotes(self.pipeline.state, source.name)
@@ -96,6 +117,15 @@ class _Builder:
             cause = error.__cause__ or error
             raise self.pipeline.fail(f"source.{source.name}.require", f"{error}: {explain(cause)}") from None
         return self._timed(rows, source.watermark, source.dedup, f"source.{source.name}")
+
+    def _subscribed(self, session: Any, source: Source, sink: Sink) -> Any:
+        options = source_options(self.pipeline, source, sink)
+        if not source.backfill:
+            return session.readStream.format("nsq").options(**options).load()
+        session.dataSource.register(BackfillSource)
+        place = f"{self.pipeline.state}/{plan_file_name(sink.name, source.name)}"
+        plan = {PLAN_OPTION: place, ARCHIVE_OPTION: source.backfill}
+        return session.readStream.format(FORMAT).options(**options, **plan).load()
 
     def _dead_letters_for(self, name: str) -> DeadLetters | None:
         """Return None unless this sink is the first of those that depend on a source or step; it writes them."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqx.pipeline.figures import FAILED, RETRYING, RUNNING, STOPPED, SinkFigures
 from nsqx.pipeline.spark_errors import explain
-from nsqx.spark.jvm import last_progress
+from nsqx.spark.jvm import last_progress, progress_after
 
 if TYPE_CHECKING:
     from nsqx.pipeline.plan import Planned
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FILE_TRIGGER_MS = 10_000
 """The default trigger of file sinks, which would otherwise write several files per second."""
 MAX_FAILURES = 5
-"""The pipeline fails after this many failures of a query without a successful batch between them."""
+"""In a bounded run, a sink fails after this many failures of its query without a successful batch between them."""
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _FOR_GOOD = ("DataLost", "STATE_STORE", "StateSchema")
@@ -106,7 +106,8 @@ class SinkQuery:
             self._query.stop()
             self._take_reports()
         if not self.is_over:
-            self.figures.state = STOPPED
+            # A sink that waits for its next attempt has rows that it could not write.
+            self.figures.state = FAILED if self.figures.state == RETRYING else STOPPED
 
     def abort(self) -> None:
         """Stop at once."""
@@ -143,8 +144,7 @@ class SinkQuery:
             time.sleep(0.05)
 
     def _take_reports(self) -> None:
-        report = last_progress(self._query)
-        if report and report["timestamp"] > self._seen:
+        for report in progress_after(self._query, self._seen):
             self._seen = report["timestamp"]
             before = self.figures.batch
             self.figures.add(report)
@@ -156,7 +156,9 @@ class SinkQuery:
         text = str(error)
         self.figures.error = explain(error)
         self._failures += 1
-        if self._failures >= MAX_FAILURES or any(mark in text for mark in _FOR_GOOD):
+        self.figures.failures += 1
+        is_enough = self._once and self._failures >= MAX_FAILURES
+        if is_enough or any(mark in text for mark in _FOR_GOOD):
             self.figures.state = FAILED
             return
         pause_s = min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Runs planned sinks until a signal stops it, a bounded run (``once``) is complete, or a sink fails."""
+"""Runs planned sinks until a signal stops it, a bounded run (``once``) is complete, or every sink has failed."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError
+from nsqx.pipeline.display import summary_of
 from nsqx.pipeline.figures import FAILED
+from nsqx.pipeline.metrics import MetricsServer
 from nsqx.pipeline.query import SinkQuery
+from nsqx.pipeline.query_change import check_query
 from nsqx.pipeline.schema_change import check_columns
 from nsqx.pipeline.spark_errors import explain
-from nsqx.pipeline.state import STATUS
+from nsqx.pipeline.state import STATUS, start_file
 from nsqx.spark.s3_urls import for_spark
 
 if TYPE_CHECKING:
     from nsqx.pipeline.display import Display
+    from nsqx.pipeline.figures import SinkFigures
     from nsqx.pipeline.model import Pipeline
     from nsqx.pipeline.plan import Planned
     from nsqx.pipeline.state import PipelineState
@@ -38,6 +43,8 @@ class RunOptions:
     accepts_schema_change: bool = False
     master: str = ""
     verbose: bool = False
+    metrics_address: str = ""
+    """Where to serve metrics; overrides the address of the pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +84,31 @@ class Runner:
     def run(self, stopping: threading.Event) -> PipelineResult:
         """Run until all queries end or ``stopping`` is set; raises ConfigError before any message is consumed."""
         self._prepare()
-        try:
-            self._run_queries(stopping)
-        finally:
-            self._report("ended")
+        address = self._options.metrics_address or self._pipeline.metrics_address
+        with MetricsServer(self._pipeline.name, self._figures) if address else nullcontext() as metrics:
+            if metrics is not None:
+                self._display.note(f"metrics at {metrics.listen(address)}")
+            try:
+                self._run_queries(stopping)
+            finally:
+                self._report("ended")
         return PipelineResult(tuple(query.figures.sink for query in self._queries if query.figures.state == FAILED))
 
+    def _figures(self) -> list[SinkFigures]:
+        return [query.figures for query in self._queries]
+
     def _prepare(self) -> None:
-        """Compare the columns with those of the last run, and prepare the writers; raises ConfigError."""
+        """Compare queries and columns with those of the last run, and prepare the writers; raises ConfigError."""
         accepts = self._options.accepts_schema_change
         for each in self._planned:
+            has_state = self._state.has(f"{each.sink.name}/checkpoint/offsets")
+            check_query(self._pipeline, self._state, each, accepts=accepts, has_state=has_state)
             for text in check_columns(self._pipeline, self._state, each, accepts=accepts):
                 self._display.note(text)
         for source in self._pipeline.sources.values():
             self._drift[source.name] = self._state.drift(source.name)
+        # Notes of a run that was killed.
+        self._state.new_dead_letters()
         for each in self._planned:
             try:
                 each.writer.prepare()
@@ -100,7 +118,9 @@ class Runner:
     def _run_queries(self, stopping: threading.Event) -> None:
         for each in self._planned:
             checkpoint = for_spark(f"{self._pipeline.state}/{each.sink.name}/checkpoint")
-            self._queries.append(SinkQuery(each, checkpoint, once=self._options.once))
+            query = SinkQuery(each, checkpoint, once=self._options.once)
+            query.figures.starts = self._state.read(start_file(each.sink)) or {}
+            self._queries.append(query)
         with self._display:
             try:
                 for query in self._queries if not stopping.is_set() else []:
@@ -115,7 +135,10 @@ class Runner:
                 self._display.note("stopping after the current batches")
             self._stop()
             self._report("running")
-            self._display.end([query.figures for query in self._queries])
+            figures = self._figures()
+            self._display.end(figures)
+            for line in summary_of(figures, time.time() - self._began_s):
+                self._display.note(line)
 
     def _start(self, query: SinkQuery) -> None:
         try:
@@ -133,21 +156,28 @@ class Runner:
             thread.join()
 
     def _is_over(self) -> bool:
-        return all(query.is_over for query in self._queries) or any(
-            query.figures.state == FAILED for query in self._queries
-        )
+        return all(query.is_over for query in self._queries)
 
     def _poll(self) -> None:
         for query in self._queries:
+            was_over = query.is_over
             query.poll()
-        self._display.show([query.figures for query in self._queries])
+            if query.figures.state == FAILED and not was_over:
+                self._note_failed(query.figures)
+        self._display.show(self._figures())
         if time.monotonic() - self._status_s >= _STATUS_INTERVAL_S:
             self._status_s = time.monotonic()
             self._report("running")
 
+    def _note_failed(self, figures: SinkFigures) -> None:
+        going_on = [query.figures.sink for query in self._queries if not query.is_over]
+        others = f"; {', '.join(going_on)} {'goes' if len(going_on) == 1 else 'go'} on" if going_on else ""
+        self._display.note(f"{figures.sink}: failed, and is not tried again in this run: {figures.error}{others}")
+
     def _report(self, state: str) -> None:
         """Write the status and read notes of unknown fields; a failure is shown once and does not stop the queries."""
         try:
+            self._count_dead_letters()
             self._write_status(state)
             self._report_unknown_fields()
         except OSError as error:
@@ -156,6 +186,12 @@ class Runner:
             self._has_report_failed = True
         else:
             self._has_report_failed = False
+
+    def _count_dead_letters(self) -> None:
+        for sink, count in self._state.new_dead_letters().items():
+            for query in self._queries:
+                if query.planned.sink.name == sink:
+                    query.figures.dead_letters += count
 
     def _report_unknown_fields(self) -> None:
         for name, known in self._drift.items():

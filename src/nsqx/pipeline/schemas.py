@@ -10,14 +10,15 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nsqx.client.blocking import Consumer, Message
 from nsqx.errors import ConfigError, NSQError
 from nsqx.pipeline.avro import spark_schema_json
-from nsqx.pipeline.decode import META
+from nsqx.pipeline.decode import LOG_META, META
+from nsqx.pipeline.log_mode import reads_logs
 from nsqx.pipeline.model import INFER, cluster_of
 from nsqx.pipeline.spark_errors import explain
 from nsqx.pipeline.state import PipelineState
@@ -69,6 +70,17 @@ def infer_schemas(spark: Any, pipeline: Pipeline, schemas: SourceSchemas, note: 
     return SourceSchemas({**schemas.known, **inferred})
 
 
+def infer_from_bodies(
+    spark: Any, pipeline: Pipeline, schemas: SourceSchemas, bodies: Mapping[str, Sequence[bytes]]
+) -> SourceSchemas:
+    """Return ``schemas`` with the missing ones, each inferred from given messages of the source; raises ConfigError."""
+    inferred = {}
+    for source in schemas.missing:
+        texts = [body.decode("utf-8", "replace") for body in bodies.get(source.name, ())]
+        inferred[source.name] = _parse(pipeline, source, _ddl_of(spark, pipeline, source, texts))
+    return SourceSchemas({**schemas.known, **inferred})
+
+
 def not_inferred(pipeline: Pipeline, source: Source) -> ConfigError:
     """Return the error for a source whose schema is missing."""
     return pipeline.fail(f"source.{source.name}.schema", "not inferred yet: the first run infers it")
@@ -95,7 +107,7 @@ def _parse(pipeline: Pipeline, source: Source, text: str) -> Any:
         raise pipeline.fail(key, str(error)) from None
     except Exception as error:  # Spark raises various errors for JSON that is not a schema
         raise pipeline.fail(key, f"invalid schema: {explain(error)}") from None
-    taken = sorted({field.name for field in schema.fields} & set(META.values()))
+    taken = sorted({field.name for field in schema.fields} & {*META.values(), *LOG_META.values()})
     if taken:
         raise pipeline.fail(key, f"{', '.join(taken)} is a column that the pipeline adds: rename the field")
     return schema
@@ -106,7 +118,7 @@ def _infer(spark: Any, pipeline: Pipeline, source: Source) -> str:
     key = f"source.{source.name}.schema"
     cluster = cluster_of(pipeline)
     try:
-        sample = _take_sample(pipeline, source, cluster)
+        sample = _take_sample(spark, pipeline, source, cluster)
     except NSQError as error:
         raise pipeline.fail(key, f"cannot take a sample: {error}") from None
     texts = [body.decode("utf-8", "replace") for body in sample]
@@ -114,18 +126,26 @@ def _infer(spark: Any, pipeline: Pipeline, source: Source) -> str:
         raise pipeline.fail(
             key, f"cannot infer it: no message arrived within {FIRST_WAIT_S:g} s: publish one, or write the schema"
         )
-    rows = spark.createDataFrame([(text,) for text in texts], "value STRING")
-    schema = spark.read.option("inferTimestamp", "true").json(rows.rdd.map(lambda row: row[0])).schema
-    fields = [field for field in schema.fields if field.name != "_corrupt_record"]
-    if not fields:
-        raise pipeline.fail(key, f"cannot infer it: none of {len(texts)} messages is a JSON object: check the format")
-    ddl = str(type(schema)(fields).toDDL())
+    ddl = _ddl_of(spark, pipeline, source, texts)
     PipelineState(pipeline.state).write(_file_of(source), {"schema": ddl, "messages": len(texts), "sample": texts})
     return ddl
 
 
-def _take_sample(pipeline: Pipeline, source: Source, cluster: ClusterAddresses) -> list[bytes]:
-    """Return the bodies of messages, which are requeued."""
+def _ddl_of(spark: Any, pipeline: Pipeline, source: Source, texts: Sequence[str]) -> str:
+    """Return the columns of JSON objects; raises ConfigError if there are none."""
+    rows = spark.createDataFrame([(text,) for text in texts], "value STRING")
+    schema = spark.read.option("inferTimestamp", "true").json(rows.rdd.map(lambda row: row[0])).schema
+    fields = [field for field in schema.fields if field.name != "_corrupt_record"]
+    if not fields:
+        key = f"source.{source.name}.schema"
+        raise pipeline.fail(key, f"cannot infer it: none of {len(texts)} messages is a JSON object: check the format")
+    return str(type(schema)(fields).toDDL())
+
+
+def _take_sample(spark: Any, pipeline: Pipeline, source: Source, cluster: ClusterAddresses) -> list[bytes]:
+    """Return the bodies of messages, which are read from a log, or requeued."""
+    if reads_logs(pipeline, source, next(iter(pipeline.sinks.values()))):
+        return _read_sample(spark, pipeline, source)
     topic = (
         source.topics[0]
         if source.topics
@@ -138,6 +158,7 @@ def _take_sample(pipeline: Pipeline, source: Source, cluster: ClusterAddresses) 
         pipeline.channel_of(source, sink),
         nsqd_tcp_addresses=cluster.nsqd_tcp_addresses,
         lookupd_http_addresses=cluster.lookupd_http_addresses,
+        require_connection=not cluster.lookupd_http_addresses,
         **options,
     ) as consumer:
         taken: list[Message] = []
@@ -151,6 +172,17 @@ def _take_sample(pipeline: Pipeline, source: Source, cluster: ClusterAddresses) 
         for message in taken:
             message.requeue(0, backoff=False)
         return [message.body for message in taken]
+
+
+def _read_sample(spark: Any, pipeline: Pipeline, source: Source) -> list[bytes]:
+    """Return the bodies of messages in logs; waits for the first one."""
+    subscribed = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
+    options = {**pipeline.nsq.settings(), **subscribed, "mode": "log"}
+    rows = spark.read.format("nsq").options(**options).load().select("value").limit(SAMPLE_SIZE)
+    wait_until_s = time.monotonic() + FIRST_WAIT_S
+    while not (found := [bytes(row.value) for row in rows.collect()]) and time.monotonic() < wait_until_s:
+        time.sleep(MORE_WAIT_S)
+    return found
 
 
 def _matching(source: Source, topics: list[str]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError
+from nsqx.pipeline.delta_sink import delta_settings
 from nsqx.pipeline.functions import find_function, module_file
 from nsqx.spark.jvm import has_context
 from nsqx.spark.s3_urls import check_spark_reaches
@@ -70,9 +71,18 @@ def open_pipeline_session(pipeline: Pipeline, master: str, *, verbose: bool, kee
 
     Spark's log goes to stderr if ``verbose``, to a local state directory if ``keeps_log``, and else nowhere.
     """
-    settings = dict(pipeline.spark.settings)
-    if pipeline.spark.packages:
-        settings["spark.jars.packages"] = ",".join(pipeline.spark.packages)
+    if master.startswith("sc://") or os.environ.get("SPARK_REMOTE"):
+        raise ConfigError(
+            "pipelines do not run over Spark Connect, because their sinks commit in this process: use a master such as"
+            " local[*] or spark://host:7077, and unset SPARK_REMOTE"
+        )
+    check_spark()
+    import pyspark
+
+    delta, delta_packages = delta_settings(pipeline, pyspark.__version__)
+    settings = {**delta, **pipeline.spark.settings}
+    if packages := (*pipeline.spark.packages, *delta_packages):
+        settings["spark.jars.packages"] = ",".join(packages)
     is_local = "://" not in pipeline.state
     log = "" if verbose else f"{pipeline.state}/spark.log" if keeps_log and is_local else os.devnull
     with open_session(pipeline.name, master or None, settings, is_local_state=is_local, log=log) as spark:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqx.errors import ConfigError
 from nsqx.pipeline.arrow import arrow_schema_of
+from nsqx.pipeline.delta_sink import DeltaSink
 from nsqx.pipeline.file_sink import FileLayout, FileSink
 from nsqx.pipeline.functions import ForeachStage, RowFunction, find_function
 from nsqx.pipeline.jdbc_sink import JdbcSink
-from nsqx.pipeline.model import FILE_SINKS, Pipeline, Sink
+from nsqx.pipeline.log_mode import create_topic_in_logs
+from nsqx.pipeline.model import FILE_SINKS, Pipeline, Sink, may_publish_once
 
 if TYPE_CHECKING:
     from nsqx.pipeline.dead_letters import DeadLetters
@@ -38,6 +40,10 @@ def make_writer(pipeline: Pipeline, sink: Sink, rows: Any, dead_letters: DeadLet
     if sink.type == "jdbc":
         _check_columns(pipeline, sink, "keys", sink.keys, rows)
         return JdbcSink(rows.sparkSession, sink, rows.schema, dead_letters)
+    if sink.type == "delta":
+        _check_columns(pipeline, sink, "partition_by", sink.partition_by, rows)
+        _check_columns(pipeline, sink, "keys", sink.keys, rows)
+        return DeltaSink(sink)
     if sink.type == "foreach":
         return ForeachSink(pipeline, sink, dead_letters)
     return ConsoleSink(sink)
@@ -52,6 +58,11 @@ def _file_writer(pipeline: Pipeline, sink: Sink, rows: Any) -> FileSink:
         arrow_schema_of(rows.schema.jsonValue())
     except Exception as error:
         raise pipeline.fail(f"sink.{sink.name}.from", f"cannot write a column: {error}") from None
+    return file_sink(pipeline, sink, columns)
+
+
+def file_sink(pipeline: Pipeline, sink: Sink, columns: tuple[str, ...]) -> FileSink:
+    """Return the writer of a file sink for rows with these columns besides those of ``partition_by``."""
     state_location = f"{pipeline.state}/{sink.name}"
     owner = hashlib.sha256(state_location.encode()).hexdigest()[:12]
     layout = FileLayout(
@@ -79,6 +90,8 @@ class TopicSink:
 
     def __init__(self, pipeline: Pipeline, sink: Sink, rows: Any) -> None:
         self._sink = sink
+        self._pipeline = pipeline
+        self._is_once = bool(sink.exactly_once)
         self._options = pipeline.nsq.settings() | ({"topic": sink.topic} if sink.topic else {})
         if not sink.topic and "topic" not in rows.columns:
             raise pipeline.fail(f"sink.{sink.name}.topic", f"required: set it, or add a column topic to {sink.from_}")
@@ -98,18 +111,27 @@ class TopicSink:
                 )
 
     def prepare(self) -> None:
-        """No-op: connections are opened with the first publish."""
+        """Find out whether every nsqd has a log for the topic, unless the pipeline says what to do."""
+        sink = self._sink
+        if sink.exactly_once is None and may_publish_once(self._pipeline, sink):
+            self._is_once = create_topic_in_logs(self._pipeline, sink.topic)
 
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
-        """Publish the rows; a batch that is run again publishes all of them again."""
+        """Publish the rows; a batch that is run again publishes all of them again, unless nsqd knows the batch."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
-        del query_id, batch_id
+        options = dict(self._options)
+        if self._is_once:
+            # nsqd stores the number of the batch with its rows, and does not store a number twice.
+            options.pop("nsq.lookupd", None)
+            if self._sink.previous_nsqd:
+                options["previousNsqd"] = ",".join(self._sink.previous_nsqd)
+            options |= {"exactlyOnce": "true", "txnAppId": query_id, "txnVersion": str(batch_id)}
         observation = Observation()
         self._shaped(rows).observe(observation, F.count(F.lit(1)).alias("rows")).write.format("nsq").mode(
             "append"
-        ).options(**self._options).save()
+        ).options(**options).save()
         return int(observation.get["rows"])
 
     def _shaped(self, rows: Any) -> Any:

@@ -4,7 +4,10 @@ lock                      held while the pipeline runs
 status.json               the figures of the last run, for ``nsqx pipeline status``
 schema-SOURCE.json        an inferred schema, with its sample
 columns-SINK.json         the columns of a sink at the last start
+plan-SINK.json            the parts of a sink's query that its state depends on
 drift-SOURCE-FIELD        a field of messages that is not in the schema
+letters-SINK-COUNT-ID     dead letters that the driver has not counted yet
+start-SINK.json           the rows at which the query of a sink began, after a reset
 SINK/checkpoint           Spark's checkpoint
 SINK/segments-SOURCE      the segment directory of the data source
 SINK/commit.json          the last batch of a file sink
@@ -17,13 +20,17 @@ import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from nsqx.errors import ConfigError
+from nsqx.pipeline.letter_counts import take_letter_counts
 from nsqx.spark.lease import DirectoryInUse
 from nsqx.spark.storage import Lock, Storage, StorageUnusable, open_storage
+
+if TYPE_CHECKING:
+    from nsqx.pipeline.model import Sink
 
 STATUS = "status.json"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.]")
@@ -58,10 +65,30 @@ class PipelineState:
         """Replace a JSON file durably."""
         write_json(self._storage, name, value)
 
+    def has(self, folder: str) -> bool:
+        """Return True if a folder of the directory has a file."""
+        return bool(self._storage.names(folder))
+
+    def delete(self, name: str) -> None:
+        """Remove a file; no-op if it does not exist."""
+        self._storage.delete(name)
+
     def drift(self, source: str) -> set[str]:
         """Return the fields of a source's messages that were noticed and are not in its schema."""
         prefix = f"drift-{source}-"
         return {name.removeprefix(prefix) for name in self._storage.names() if name.startswith(prefix)}
+
+    def new_dead_letters(self) -> dict[str, int]:
+        """Return the number of dead letters of each sink since the last call; raises OSError."""
+        counts: dict[str, int] = {}
+        for sink, count in take_letter_counts(self._storage):
+            counts[sink] = counts.get(sink, 0) + count
+        return counts
+
+
+def start_file(sink: Sink) -> str:
+    """Return the name of the file with the rows at which the query of a sink began."""
+    return f"start-{sink.name}.json"
 
 
 @contextlib.contextmanager

@@ -105,6 +105,19 @@ class Section:
         value = self._typed(key, dict) if self.has(key) else {}
         return Section(self.file, f"{self.path}.{key}" if self.path else key, value)
 
+    def tables(self, key: str) -> list[Section]:
+        """Return a list of tables, ``[[key]]``; nothing if it is not set."""
+        values = self._typed(key, list) if self.has(key) else []
+        for value in values:
+            if not isinstance(value, dict):
+                self.fail(key, f"must be a list of tables, not {value!r}")
+        path = f"{self.path}.{key}" if self.path else key
+        return [Section(self.file, path, value) for value in values]
+
+    def entries(self, key: str) -> list[Any]:
+        """Return a list of any values; nothing if it is not set."""
+        return list(self._typed(key, list)) if self.has(key) else []
+
     def sections(self, key: str) -> dict[str, Section]:
         """Return the named tables below ``key``, in the order of the file."""
         parent = self.section(key)
@@ -160,9 +173,16 @@ def _one_of(known: Sequence[str]) -> str:
 
 
 def read_document(
-    path: str, overrides: Mapping[str, str] | None = None, environment: Mapping[str, str] = os.environ
+    path: str,
+    overrides: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    expands: bool = True,
 ) -> Section:
-    """Return the document in a file, with ``overrides`` (text by dotted key) and environment variables applied."""
+    """Return the document in a file, with ``overrides`` (text by dotted key) applied.
+
+    Environment variables in texts are replaced if ``expands`` is True.
+    """
     try:
         with open(path, "rb") as stream:
             values = tomllib.load(stream)
@@ -172,7 +192,7 @@ def read_document(
         raise ConfigError(f"{path}: invalid TOML: {error}") from None
     for key, text in (overrides or {}).items():
         _override(path, values, key, text)
-    return Section(path, "", _expanded(path, "", values, environment))
+    return Section(path, "", _expanded(path, "", values, environment) if expands else values)
 
 
 def _override(path: str, values: dict[str, Any], key: str, text: str) -> None:

@@ -11,6 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'ns
 import pyarrow.dataset  # noqa: E402
 
 from nsqx.pipeline.dead_letters import DeadLetter, DeadLetters, envelope  # noqa: E402
+from nsqx.pipeline.state import PipelineState  # noqa: E402
 from nsqx.spark.options import ClusterAddresses  # noqa: E402
 
 WHEN = datetime(2026, 11, 15, 10, tzinfo=UTC)
@@ -54,6 +55,16 @@ def test_a_repeated_task_replaces_its_dead_letters(tmp_path):
     ]
     place.write("sink.files", [LETTER])
     assert len(letters_in(tmp_path / "dead")) == 3
+
+
+def test_dead_letters_are_counted_once_for_each_sink(tmp_path):
+    state = PipelineState(str(tmp_path / "state"))
+    state.create()
+    for sink, letters in (("my_files", [LETTER, LETTER]), ("my_files", [LETTER]), ("totals", [LETTER])):
+        place = DeadLetters("shop", "", str(tmp_path / "dead"), ClusterAddresses((), (), ()), state.location, sink)
+        place.write("source.orders", letters)
+    assert state.new_dead_letters() == {"my_files": 3, "totals": 1}
+    assert state.new_dead_letters() == {}
 
 
 def test_dead_letters_on_a_topic_are_json():

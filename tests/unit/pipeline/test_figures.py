@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from nsqx.pipeline.display import LineDisplay, line_of, table_of
+from nsqx.pipeline.display import LineDisplay, line_of, summary_of, table_of
 from nsqx.pipeline.figures import SinkFigures
 
 
@@ -46,6 +46,24 @@ def test_offsets_as_text_are_read_and_other_sources_ignored():
         }
     )
     assert figures.rows_in == 5
+
+
+def test_late_rows_of_all_operators_and_batches_are_added():
+    figures = SinkFigures("files")
+    for batch in (0, 1):
+        late = [{"numRowsDroppedByWatermark": 2}, {"numRowsDroppedByWatermark": 1}, {}]
+        figures.add({**report(batch, batch * 10, batch * 10 + 10), "stateOperators": late})
+    assert (figures.late_rows, figures.batches) == (6, 2)
+
+
+def test_a_summary_has_a_line_for_each_sink_and_each_error():
+    good = SinkFigures("files", "stopped", batches=1, rows_in=1500, rows_out=1499, dead_letters=1)
+    bad = SinkFigures("totals", "failed", batches=0, dead_letters=0, late_rows=3, error="no database")
+    assert list(summary_of([good, bad], 2.34)) == [
+        "files: stopped: 1,500 rows read, 1,499 written, 1 dead letter, 1 batch in 2.3 s",
+        "totals: failed: 0 rows read, 0 written, 0 dead letters, 3 late rows dropped, 0 batches in 2.3 s",
+        "totals: no database",
+    ]
 
 
 def test_only_new_batches_and_errors_are_printed():

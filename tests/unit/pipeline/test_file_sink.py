@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -9,6 +10,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'ns
 
 import pyarrow as pa  # noqa: E402
 import pyarrow.dataset  # noqa: E402
+import pyarrow.orc  # noqa: E402
 
 from nsqx.pipeline import file_sink  # noqa: E402
 from nsqx.pipeline.file_sink import FileLayout, FileSink, WriteStage  # noqa: E402
@@ -132,3 +134,28 @@ def test_duckdb_reads_only_renamed_files(tmp_path):
         f"SELECT number, country FROM read_parquet('{tmp_path}/out/**/*.parquet', hive_partitioning = true) ORDER BY 1"
     )
     assert found.fetchall() == [(1, "AT"), (2, "DE")]
+
+
+@pytest.mark.parametrize("compression", ["zstd", "zlib", "none"])
+def test_orc_files_keep_types_and_times(tmp_path, compression):
+    when = datetime(2026, 11, 15, 8, 0, 0, 123456, tzinfo=UTC)
+    rows = pa.RecordBatch.from_pylist(
+        [{"number": 1, "when": when, "tags": ["a", None], "at": {"x": 1.5}, "raw": b"\xff"}, {"number": None}],
+        schema=pa.schema(
+            [
+                ("number", pa.int32()),
+                ("when", pa.timestamp("us", tz="UTC")),
+                ("tags", pa.list_(pa.string())),
+                ("at", pa.struct([("x", pa.float64())])),
+                ("raw", pa.binary()),
+            ]
+        ),
+    )
+    wanted = layout(tmp_path, format="orc", compression=compression, partition_by=(), columns=tuple(rows.schema.names))
+    (written,) = write(wanted, rows, rows)
+    found = pyarrow.orc.ORCFile(tmp_path / ".nsqx-files-1" / written["temporary"])
+    assert found.compression == {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
+    table = found.read()
+    assert table.num_rows == written["rows"] == 4
+    assert [row["when"] for row in table.to_pylist()] == [when, None] * 2
+    assert table.slice(0, 1).to_pylist() == rows.slice(0, 1).to_pylist()

@@ -79,3 +79,20 @@ def test_a_segment_directory_in_use_is_retried():
         assert query.figures.state == RETRYING
     query._failed(Exception("nsq: segmentDir x is in use by process 1 on host"))
     assert query.figures.state == FAILED
+    assert query.figures.failures == MAX_FAILURES
+
+
+def test_an_unbounded_run_tries_a_failed_sink_again_until_it_is_stopped():
+    query = SinkQuery(SimpleNamespace(sink=SimpleNamespace(name="files")), "checkpoint", once=False)
+    for _ in range(3 * MAX_FAILURES):
+        query._failed(Exception("no database"))
+        assert query.figures.state == RETRYING
+    # Its rows are not written, so the run has failed.
+    query.stop()
+    assert query.figures.state == FAILED
+
+
+def test_lost_data_is_not_tried_again():
+    query = SinkQuery(SimpleNamespace(sink=SimpleNamespace(name="files")), "checkpoint", once=False)
+    query._failed(Exception("nsqx.spark.slices.DataLost: rows 1 to 5 are missing"))
+    assert query.figures.state == FAILED
