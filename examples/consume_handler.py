@@ -5,7 +5,6 @@ SIGTERM and Ctrl-C stop the consumer after the handlers have finished.
 
 import asyncio
 import os
-import signal
 
 from nsqx import Consumer, Message
 
@@ -28,7 +27,6 @@ async def main() -> None:
         default_requeue_delay="50ms",
         backoff_multiplier="50ms",
     )
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: asyncio.ensure_future(consumer.stop()))
     await consumer.run()
     print(consumer.stats)
 

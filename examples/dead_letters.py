@@ -9,7 +9,7 @@ NSQD = os.environ.get("NSQD", "127.0.0.1:4150")
 
 
 def handle(message: Message) -> None:
-    raise ValueError(f"cannot handle {message}")
+    raise ValueError(f"no customer for {message.body.decode()}")
 
 
 async def main() -> None:
@@ -20,7 +20,7 @@ async def main() -> None:
         async def publish_dead_letter(message: Message) -> None:
             # If this raises, the message is requeued, so it is never lost.
             await producer.publish("orders.dead", message.body)
-            print(f"dead letter after {message.attempts - 1} attempts: {message.body.decode()}")
+            print(f"dead letter after {message.attempts} attempts: {message.body.decode()}: {message.error}")
             is_stored.set()
 
         consumer = Consumer(

@@ -13,11 +13,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nsqx.client import blocking, telemetry
+    from nsqx import blocking, codecs, middlewares, telemetry
+    from nsqx.client.app import App
     from nsqx.client.consumer import Consumer, ConsumerStats
+    from nsqx.client.health import ClientHealth
+    from nsqx.client.log_follower import LogMessage
     from nsqx.client.options import Options, read_option_flags
     from nsqx.client.producer import Producer
+    from nsqx.client.reader import Reader
+    from nsqx.client.routing import Delivery, MessageRouter
     from nsqx.client.subscription import Message
+    from nsqx.client.topic_publisher import TopicPublisher
     from nsqx.errors import (
         AlreadyAnswered,
         ClientClosed,
@@ -25,6 +31,9 @@ if TYPE_CHECKING:
         ConfigError,
         ConnectFailed,
         ConnectionClosed,
+        ConnectRefused,
+        GiveUp,
+        InvalidBody,
         InvalidMessage,
         InvalidName,
         LookupFailed,
@@ -32,13 +41,20 @@ if TYPE_CHECKING:
         NSQError,
         PublishFailed,
         PublishTimedOut,
+        ReadFailed,
     )
     from nsqx.version import VERSION as __version__  # noqa: N811
 
 _HOMES = {
+    "nsqx.client.app": ("App",),
     "nsqx.client.consumer": ("Consumer", "ConsumerStats"),
+    "nsqx.client.health": ("ClientHealth",),
     "nsqx.client.options": ("Options", "read_option_flags"),
     "nsqx.client.producer": ("Producer",),
+    "nsqx.client.log_follower": ("LogMessage",),
+    "nsqx.client.reader": ("Reader",),
+    "nsqx.client.routing": ("Delivery", "MessageRouter"),
+    "nsqx.client.topic_publisher": ("TopicPublisher",),
     "nsqx.client.subscription": ("Message",),
     "nsqx.errors": (
         "AlreadyAnswered",
@@ -46,7 +62,10 @@ _HOMES = {
         "ClientError",
         "ConfigError",
         "ConnectFailed",
+        "ConnectRefused",
         "ConnectionClosed",
+        "GiveUp",
+        "InvalidBody",
         "InvalidMessage",
         "InvalidName",
         "LookupFailed",
@@ -54,32 +73,46 @@ _HOMES = {
         "NotConnected",
         "PublishFailed",
         "PublishTimedOut",
+        "ReadFailed",
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("blocking", "telemetry")
+_MODULES = ("blocking", "codecs", "middlewares", "telemetry")
 
 __all__ = [
     "AlreadyAnswered",
+    "App",
     "ClientClosed",
     "ClientError",
+    "ClientHealth",
     "ConfigError",
     "ConnectFailed",
+    "ConnectRefused",
     "ConnectionClosed",
     "Consumer",
     "ConsumerStats",
+    "Delivery",
+    "GiveUp",
+    "InvalidBody",
     "InvalidMessage",
     "InvalidName",
+    "LogMessage",
     "LookupFailed",
     "Message",
+    "MessageRouter",
     "NSQError",
     "NotConnected",
     "Options",
     "Producer",
     "PublishFailed",
     "PublishTimedOut",
+    "ReadFailed",
+    "Reader",
+    "TopicPublisher",
     "__version__",
     "blocking",
+    "codecs",
+    "middlewares",
     "read_option_flags",
     "telemetry",
 ]
@@ -89,7 +122,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
         value = getattr(importlib.import_module(_HOME_OF[name]), name)
     elif name in _MODULES:
-        value = importlib.import_module(f"nsqx.client.{name}")
+        value = importlib.import_module(f"nsqx.{name}")
     elif name == "__version__":
         value = importlib.import_module("nsqx.version").VERSION
     else:
@@ -99,4 +132,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    dunders = [name for name in globals() if name.startswith("__")]
+    return sorted({*dunders, *__all__})

@@ -6,15 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from nsqx.errors import ConfigError, InvalidMessage, InvalidName
-from nsqx.names import is_valid_name
+from nsqx.names import invalid_name, is_valid_name
 
 
 def check_name(what: str, name: str) -> str:
     """Return ``name`` if it is valid for a topic or channel; raises InvalidName."""
     if not isinstance(name, str) or not is_valid_name(name):
-        raise InvalidName(
-            f"invalid {what} name {name!r}: use 1 to 64 of a-z A-Z 0-9 . _ -, optionally with #ephemeral at the end"
-        )
+        raise InvalidName(invalid_name(what, name))
     return name
 
 

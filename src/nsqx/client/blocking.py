@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nsqx.client import consumer as asyncio_consumer
 from nsqx.client import producer as asyncio_producer
 from nsqx.client import subscription
+from nsqx.client.arguments import check_name
+from nsqx.client.codecs import Codec, codec_of, encoded
 from nsqx.client.options import Duration, seconds_of
 from nsqx.errors import AlreadyAnswered, ClientClosed, PublishTimedOut
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from nsqx.client.health import ClientHealth
 
 _T = TypeVar("_T")
 
@@ -89,7 +95,7 @@ class _LoopThread:
         if self._pid != os.getpid() or not self._thread.is_alive():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.join(_LOOP_GRACE_S)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -105,7 +111,13 @@ class Producer:
     """A producer whose methods wait for nsqd's answer. It takes the arguments of ``nsqx.Producer``."""
 
     def __init__(self, nsqd_tcp_addresses: str | Iterable[str] = (), **arguments: Any) -> None:
-        """Connect; raises ConfigError, or ConnectFailed if no nsqd can be reached within ``publish_timeout``."""
+        """Connect, or go on in the background if no nsqd can be reached.
+
+        Raises:
+            ConfigError: An argument is invalid, or no address is given.
+            ConnectRefused: Every nsqd rejected the connection.
+            ConnectFailed: No nsqd can be reached, and ``require_connection`` is set.
+        """
         self._producer = asyncio_producer.Producer(nsqd_tcp_addresses, **arguments)
         self._thread = _LoopThread("nsqx producer")
         self._is_closed = False
@@ -167,6 +179,29 @@ class Producer:
         finally:
             self._thread.close()
 
+    def publisher(self, topic: str, codec: Codec[_T] | type[_T]) -> BlockingTopicPublisher[_T]:
+        """Return an object that publishes values to a topic.
+
+        ``codec`` is a codec of ``nsqx.codecs``, or a type such as ``dict`` or a pydantic model. Raises InvalidName or
+        ConfigError.
+        """
+        return BlockingTopicPublisher(self, topic, codec)
+
+    @property
+    def is_connected(self) -> bool:
+        """True if an nsqd is connected."""
+        return self._producer.is_connected
+
+    @property
+    def last_error(self) -> Exception | None:
+        """The last failed attempt to connect, lost connection or failed lookup; None if there was none."""
+        return self._producer.last_error
+
+    @property
+    def health(self) -> ClientHealth:
+        """The state of the connections, for readiness probes."""
+        return self._producer.health
+
     def _wait(self, topic: str, outcome: concurrent.futures.Future[None], timeout: Duration | None) -> None:
         timeout_s = self._producer.publish_timeout_s if timeout is None else seconds_of("timeout", timeout)
         try:
@@ -201,6 +236,35 @@ class Producer:
         return outcome
 
 
+class BlockingTopicPublisher(Generic[_T]):
+    """Publishes values to one topic, and waits for nsqd's answers. Create one with ``Producer.publisher``."""
+
+    def __init__(self, producer: Producer, topic: str, codec: Codec[_T] | type[_T]) -> None:
+        """Raises InvalidName or ConfigError."""
+        self._producer = producer
+        self._codec: Codec[_T] = codec_of(codec)
+        self.topic = check_name("topic", topic)
+
+    def publish(self, value: _T, timeout: Duration | None = None, seq: int | None = None) -> None:
+        """Publish a value and wait for the answer, as ``Producer.publish``.
+
+        Raises InvalidMessage if the value cannot be encoded.
+        """
+        self._producer.publish(self.topic, encoded(self._codec, self.topic, value), timeout, seq)
+
+    def publish_many(self, values: Iterable[_T], timeout: Duration | None = None, seq: int | None = None) -> None:
+        """Publish several values together and wait for the answer."""
+        bodies = [encoded(self._codec, self.topic, value) for value in values]
+        self._producer.publish_many(self.topic, bodies, timeout, seq)
+
+    def publish_deferred(
+        self, value: _T, delay: Duration, timeout: Duration | None = None, seq: int | None = None
+    ) -> None:
+        """Publish a value that nsqd delivers after ``delay``, and wait for the answer."""
+        body = encoded(self._codec, self.topic, value)
+        self._producer.publish_deferred(self.topic, body, delay, timeout, seq)
+
+
 class Message:
     """A message from nsqd. Answer it once, with ``finish`` or ``requeue``, from any thread.
 
@@ -209,9 +273,10 @@ class Message:
         body (bytes): The bytes that were published.
         timestamp (int): Time of the publish, in nanoseconds since 1970.
         attempts (int): Number of deliveries, including this one.
+        value (Any): The body as the codec of the consumer has decoded it; without a codec, the body.
     """
 
-    __slots__ = ("_is_answered", "_message", "_thread", "attempts", "body", "id", "timestamp")
+    __slots__ = ("_is_answered", "_message", "_thread", "attempts", "body", "id", "timestamp", "value")
 
     def __init__(self, message: subscription.Message, thread: _LoopThread) -> None:
         self._message = message
@@ -221,6 +286,7 @@ class Message:
         self.body = message.body
         self.timestamp = message.timestamp
         self.attempts = message.attempts
+        self.value = message.value
 
     def finish(self) -> None:
         """Finish the message."""
@@ -251,6 +317,10 @@ class Message:
         """Address of the nsqd that delivered the message."""
         return self._message.nsqd_address
 
+    def _fail(self, answer: Callable[[], object]) -> None:
+        self._is_answered = True
+        self._thread.call(answer)
+
     def _answer(self, answer: Callable[[], object]) -> None:
         if self._is_answered:
             raise AlreadyAnswered(f"{self!r} was already answered")
@@ -268,11 +338,24 @@ class Consumer:
     """
 
     def __init__(self, topic: str, channel: str, **arguments: Any) -> None:
-        """Connect and begin to consume; raises ConfigError, InvalidName or ConnectFailed."""
+        """Connect and begin to consume, or go on in the background if no nsqd can be reached.
+
+        Raises:
+            ConfigError: An argument is invalid, or no address is given.
+            InvalidName: The name of the topic or channel is not valid.
+            ConnectRefused: Every nsqd rejected the connection.
+            ConnectFailed: No nsqd can be reached, and ``require_connection`` is set.
+        """
         self._consumer = asyncio_consumer.Consumer(topic, channel, **arguments)
+        self._is_touching = bool(arguments.get("auto_touch", True))
         self._thread = _LoopThread("nsqx consumer")
         # None marks the end.
         self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        # In ``run``: the messages that wait for the handler, and that of the handler.
+        self._taken: deque[Message] = deque()
+        self._handled: Message | None = None
+        self._running_thread = 0
+        self._close_timeout: Duration | None = None
         self._is_closed = False
         self._has_ended = False
         try:
@@ -325,19 +408,59 @@ class Consumer:
     def run(self, handler: Callable[[Message], object]) -> None:
         """Call ``handler`` in this thread with each message.
 
-        A message is finished when the handler returns and requeued when the handler raises. Return when another thread
-        has closed the consumer.
+        A message is finished when the handler returns. When the handler raises, the message is requeued, or given up
+        after ``max_attempts`` deliveries; ``on_give_up`` is then called in the background thread. With ``auto_touch``,
+        messages that wait for a long handler are touched. Return when the handler or another thread has closed the
+        consumer.
         """
-        for message in self:
-            try:
-                handler(message)
-            except Exception:
-                asyncio_consumer.log.exception("the handler failed for %r", message)
-                if not message.is_answered:
-                    message.requeue()
-            else:
-                if not message.is_answered:
-                    message.finish()
+        self._running_thread = threading.get_ident()
+        if self._is_touching:
+            self._thread.call(lambda: self._consumer._keep_touching(self._held))
+        for first in self:
+            self._taken.append(first)
+            while self._taken:
+                self._take_all()
+                with contextlib.suppress(IndexError):  # close() has requeued the rest
+                    self._handled = self._taken.popleft()
+                    self._handle(handler, self._handled)
+                self._handled = None
+                if self._close_timeout is not None:
+                    self.close(self._close_timeout)
+
+    def _take_all(self) -> None:
+        """Take the messages that have arrived, so that they are touched while they wait."""
+        with contextlib.suppress(queue.Empty):
+            while (message := self._messages.get_nowait()) is not None:
+                self._taken.append(message)
+            self._has_ended = True
+
+    def _handle(self, handler: Callable[[Message], object], message: Message) -> None:
+        try:
+            handler(message)
+        except Exception as error:
+            message._fail(partial(self._consumer._dispatcher.failed, message._message, error))
+        else:
+            if not message.is_answered:
+                message.finish()
+
+    def _held(self) -> list[subscription.Message]:
+        held = [*self._taken.copy(), *filter(None, [self._handled])]
+        return [message._message for message in held]
+
+    @property
+    def is_connected(self) -> bool:
+        """True if an nsqd is connected."""
+        return self._consumer.is_connected
+
+    @property
+    def last_error(self) -> Exception | None:
+        """The last failed attempt to connect, lost connection or failed lookup; None if there was none."""
+        return self._consumer.last_error
+
+    @property
+    def health(self) -> ClientHealth:
+        """The state of the connections, for readiness probes."""
+        return self._consumer.health
 
     @property
     def stats(self) -> asyncio_consumer.ConsumerStats:
@@ -352,9 +475,13 @@ class Consumer:
     def close(self, timeout: Duration = asyncio_consumer.STOP_TIMEOUT_S) -> None:
         """Requeue messages that were not taken, wait until the others are answered, and close.
 
-        After ``timeout`` (30 s by default) close without waiting.
+        After ``timeout`` (30 s by default) close without waiting. In a handler of ``run`` this returns at once, and the
+        consumer is closed after the handler.
         """
         if self._is_closed:
+            return
+        if self._handled is not None and self._running_thread == threading.get_ident():
+            self._close_timeout = timeout
             return
         self._is_closed = True
         try:
@@ -371,14 +498,20 @@ class Consumer:
         async for message in self._consumer:
             self._messages.put(Message(message, self._thread))
 
+    def _requeue_all(self, take: Callable[[], Message | None], end: type[Exception]) -> None:
+        """Requeue messages that no handler has seen."""
+        with contextlib.suppress(end):
+            while True:
+                message = take()
+                if message is not None and not message.is_answered:
+                    message._message.requeue(0, backoff=False)
+
     async def _stop(self, timeout: Duration) -> None:  # noqa: ASYNC109
         await self._thread.settle()
         self._transfer.cancel()
         await asyncio.gather(self._transfer, return_exceptions=True)
-        while not self._messages.empty():
-            message = self._messages.get_nowait()
-            if message is not None and not message.is_answered:
-                message._message.requeue(0, backoff=False)
+        self._requeue_all(self._messages.get_nowait, queue.Empty)
+        self._requeue_all(self._taken.pop, IndexError)
         await self._consumer.stop(timeout)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from nsqx.errors import ConnectionClosed, InvalidFrame
+from nsqx.errors import ConnectionClosed, ConnectRefused, InvalidFrame
 from nsqx.net.layers import Layer, Layers
 from nsqx.wire import encode, requests
 from nsqx.wire.responses import ERROR, HEARTBEAT, MESSAGE, NEED_DATA, OK_RUN, RESPONSE, FrameReader
@@ -244,7 +244,7 @@ class NsqdConnection:
             if answer.done():
                 return
             if event == _ERROR:
-                answer.set_exception(ConnectionClosed(reader.data.decode("utf-8", "replace")))
+                answer.set_exception(ConnectRefused(reader.data.decode("utf-8", "replace")))
             else:
                 answer.set_result(b"OK" if event == _OK_RUN else reader.data)
 

@@ -8,21 +8,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqx.client.arguments import as_list, check_name
+from nsqx.client.codecs import Codec, codec_of
 from nsqx.client.discovery import Discovery
 from nsqx.client.dispatcher import Dispatcher, Handler
-from nsqx.client.handshake import SETUP_TIMEOUT_S, check_address, open_connection
-from nsqx.client.options import Duration, OptionKeywords, Options, seconds_of
+from nsqx.client.handshake import SETUP_TIMEOUT_S, check_address, connect_error, open_connection
+from nsqx.client.health import START_TIMEOUT_S, ClientHealth, start_failure
+from nsqx.client.options import Duration, OptionKeywords, Options, positive_seconds_of, seconds_of
 from nsqx.client.pool import retry_delay_s
 from nsqx.client.rdy import ReadyDistribution
+from nsqx.client.stop_signals import stop_on_signals
 from nsqx.client.subscription import Message, Subscription
 from nsqx.client.telemetry import ConsumerTelemetry, consumer_telemetry
-from nsqx.errors import ClientClosed, ConfigError, ConnectFailed, LookupFailed, NSQError
+from nsqx.errors import ClientClosed, ConfigError, ConnectFailed, ConnectionClosed, LookupFailed, NSQError
 from nsqx.wire import requests
 
 if TYPE_CHECKING:
@@ -33,6 +37,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("nsqx.client")
 
 STOP_TIMEOUT_S = 30.0
+# nsqd answers CLS with CLOSE_WAIT at once. A connection without the answer is closed when no messages are in flight.
+_CLOSE_WAIT_S = 2.0
+# Handlers that are cancelled at the end of stop may run this much longer.
+_CANCEL_GRACE_S = 1.0
+# nsqd's default, until an nsqd has told its own.
+_MSG_TIMEOUT_S = 60.0
 # First delay after a lost connection. It doubles up to 5 s for reconnects, to lookupd_poll_interval for look-ups.
 _FIRST_RETRY_S = 0.25
 
@@ -78,6 +88,10 @@ class Consumer:
         lookupd_http_addresses: str | Iterable[str] = (),
         concurrency: int | None = None,
         on_give_up: Handler | None = None,
+        auto_touch: bool = True,
+        codec: Codec[Any] | Any = None,
+        start_timeout: Duration = START_TIMEOUT_S,
+        require_connection: bool = False,
         telemetry: bool | ConsumerTelemetry = False,
         **options: Unpack[OptionKeywords],
     ) -> None:
@@ -90,8 +104,15 @@ class Consumer:
             nsqd_tcp_addresses: nsqds to consume from, as ``host:port`` or the path of a unix socket.
             lookupd_http_addresses: nsqlookupds that name the nsqds of the topic.
             concurrency: Largest number of coroutine handlers that run at once. Default: ``max_in_flight``.
-            on_give_up: Called with a message that was delivered more than ``max_attempts`` times, before the message
-                is finished.
+            on_give_up: Called with a message before it is given up, which means finished: when its handler has failed
+                in delivery number ``max_attempts``, has raised GiveUp, or when its body is invalid. ``message.error``
+                is the reason.
+            auto_touch: Touch messages whose handlers need longer than the message timeout, up to nsqd's
+                ``--max-msg-timeout``. Plain functions block the event loop, so their messages cannot be touched.
+            codec: Decodes bodies to ``message.value``: a codec of ``nsqx.codecs``, or a type such as a pydantic model.
+            start_timeout: Longest time that ``start`` waits for the first connections (10 s by default).
+            require_connection: Raise ConnectFailed from ``start`` if no nsqd can be reached. By default the consumer
+                goes on in the background and connects when an nsqd is there.
             telemetry: True for OpenTelemetry spans and metrics, or an object that records them.
             **options: Options of the client, such as ``max_in_flight``. OptionKeywords lists them.
 
@@ -112,6 +133,8 @@ class Consumer:
         self._discovery = Discovery(as_list(lookupd_http_addresses), self.options)
         if not self._named and not self._discovery.addresses:
             raise ConfigError("a consumer needs nsqd_tcp_addresses or lookupd_http_addresses")
+        self._start_timeout_s = positive_seconds_of("start_timeout", start_timeout)
+        self._requires_connection = require_connection
         self._has_handler = handler is not None
         self._dispatcher = Dispatcher(
             handler,
@@ -119,12 +142,23 @@ class Consumer:
             max_attempts=self.options.max_attempts,
             give_up=on_give_up,
             telemetry=consumer_telemetry(telemetry, topic, channel),
+            decode=None if codec is None else codec_of(codec).decode,
+            name=f"{topic}/{channel}",
         )
+        self._held: Callable[[], Iterable[Message]] | None = None
+        if auto_touch and handler is not None:
+            self._held = self._dispatcher.held
+        self._touch_timer: asyncio.TimerHandle | None = None
+        self._held_before: set[Message] = set()
+        self._msg_timeout_s = 0.0
         self._state = _NEW
         self._subscriptions: dict[str, Subscription] = {}
         # The persistent id of the nsqd at each address; empty if nsqd has none.
-        self.broker_ids: dict[str, str] = {}
+        self._broker_ids: dict[str, str] = {}
         self._connecting: set[str] = set()
+        self._failures: dict[str, Exception] = {}
+        self._lookup_failure: Exception | None = None
+        self._last_error: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping: asyncio.Task[None] | None = None
         self._past = [0, 0, 0]
@@ -141,9 +175,13 @@ class Consumer:
         await self.stop()
 
     async def start(self) -> None:
-        """Connect and begin to consume.
+        """Begin to consume. Wait until every nsqd is connected or cannot be reached, at most ``start_timeout``.
 
-        Raises ConnectFailed if none of the given nsqds can be reached and there is no nsqlookupd.
+        The consumer then goes on in the background, unless ``require_connection`` is set.
+
+        Raises:
+            ConnectRefused: Every nsqd rejected the connection, for example because of a wrong secret.
+            ConnectFailed: No nsqd is connected, and ``require_connection`` is set.
         """
         if self._state == _RUNNING:
             return
@@ -157,23 +195,38 @@ class Consumer:
         self._nothing_left = asyncio.Event()
         self._recheck = asyncio.Event()
         self._dispatcher.start()
+        attempts = [self._spawn(self._attempt(address)) for address in self._named]
+        if self._discovery.addresses:
+            attempts.append(self._spawn(self._begin_polling()))
         try:
-            await self._connect_first()
+            done, _ = await asyncio.wait(attempts, timeout=self._start_timeout_s)
+            for attempt in done:
+                if not attempt.cancelled():
+                    attempt.result()
+            self._check_start(is_complete=len(done) == len(attempts))
         except BaseException:
             self._state = _STOPPED
             await self._shut_down()
             raise
-        if self._discovery.addresses:
-            self._spawn(self._keep_polling())
 
-    async def run(self) -> None:
-        """Start, and return when the consumer has stopped. Cancelling this call stops the consumer gracefully."""
-        await self.start()
-        try:
-            await self._stopped.wait()
-        except asyncio.CancelledError:
-            await self.stop()
-            raise
+    async def run(self, *, handle_signals: bool = True, stop_timeout: Duration = STOP_TIMEOUT_S) -> None:
+        """Start, and return when the consumer has stopped.
+
+        SIGTERM and SIGINT (Ctrl-C) stop the consumer gracefully, within ``stop_timeout``; a second signal ends the
+        program. Signals for which the program has a handler are left alone, and so are all with
+        ``handle_signals=False``. Cancelling this call stops the consumer gracefully too.
+        """
+
+        def stop() -> None:
+            self._stopping = asyncio.create_task(self.stop(stop_timeout))
+
+        with stop_on_signals(stop) if handle_signals else nullcontext():
+            await self.start()
+            try:
+                await self._stopped.wait()
+            except asyncio.CancelledError:
+                await self.stop(stop_timeout)
+                raise
 
     async def stop(self, timeout: Duration = STOP_TIMEOUT_S) -> None:  # noqa: ASYNC109
         """Stop receiving, wait until all messages in flight are answered, and close the connections.
@@ -200,6 +253,7 @@ class Consumer:
             subscription.start_close()
         if not self._subscriptions:
             self._nothing_left.set()
+        impatience = asyncio.get_running_loop().call_later(_CLOSE_WAIT_S, self._assume_close_wait)
         try:
             async with asyncio.timeout(seconds_of("timeout", timeout)):
                 await self._nothing_left.wait()
@@ -209,14 +263,22 @@ class Consumer:
             left = sum(each.in_flight_count for each in self._subscriptions.values())
             log.warning("stop timed out: %d messages were not answered", left)
         finally:
+            impatience.cancel()
             self._state = _STOPPED
             await self._shut_down()
+
+    def _assume_close_wait(self) -> None:
+        """Stop waiting for nsqds that do not answer CLS: frozen ones, and those whose connection is half open."""
+        for subscription in list(self._subscriptions.values()):
+            subscription.end_close()
 
     async def _shut_down(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._dispatcher.close()
+        await self._dispatcher.close(_CANCEL_GRACE_S)
+        if self._touch_timer is not None:
+            self._touch_timer.cancel()
         for subscription in list(self._subscriptions.values()):
             subscription.connection.close()
         self._rdy.stop()
@@ -289,6 +351,22 @@ class Consumer:
         self._rdy.change_max_in_flight(count)
 
     @property
+    def is_connected(self) -> bool:
+        """True if an nsqd is connected."""
+        return bool(self._subscriptions)
+
+    @property
+    def last_error(self) -> Exception | None:
+        """The last failed attempt to connect, lost connection or failed lookup; None if there was none."""
+        return self._last_error
+
+    @property
+    def health(self) -> ClientHealth:
+        """The state of the connections, for readiness probes."""
+        failures = {address: str(error) for address, error in self._failures.items()}
+        return ClientHealth(self.is_connected, tuple(self._subscriptions), failures, self._last_error)
+
+    @property
     def connected_addresses(self) -> list[str]:
         """Addresses of the connected nsqds."""
         return list(self._subscriptions)
@@ -307,19 +385,30 @@ class Consumer:
 
     # Connections
 
-    async def _connect_first(self) -> None:
-        outcomes = await asyncio.gather(*map(self._connect, self._named), return_exceptions=True)
-        for address, outcome in zip(self._named, outcomes, strict=True):
-            if isinstance(outcome, BaseException) and not isinstance(outcome, NSQError):
-                raise outcome
-            if outcome is not None:
-                log.warning("cannot consume from nsqd %s", outcome)
-                self._spawn(self._reconnect(address))
-        failures = [str(outcome) for outcome in outcomes if outcome is not None]
-        if self._discovery.addresses:
-            await self._poll()
-        elif len(failures) == len(self._named):
-            raise ConnectFailed("; ".join(failures))
+    async def _attempt(self, address: str) -> None:
+        """Try to connect to a given nsqd. If that fails, go on in the background."""
+        try:
+            await self._connect(address)
+        except ConnectFailed as error:
+            log.warning("cannot consume from nsqd %s", error)
+            self._note_failure(address, error)
+            self._spawn(self._reconnect(address))
+
+    def _check_start(self, *, is_complete: bool) -> None:
+        """Raise the error of a start that reached no nsqd, if there is one."""
+        if self._subscriptions or self._state != _RUNNING:
+            return
+        errors = list(self._failures.values())
+        if self._lookup_failure is not None:
+            errors.append(self._lookup_failure)
+        if is_complete and self._discovery.addresses and not errors:
+            return  # nsqlookupd answered: no nsqd has the topic yet
+        if not is_complete:
+            text = "; ".join(map(str, errors)) or "no answer"
+            errors = [ConnectFailed(f"no nsqd is connected after {self._start_timeout_s:g} s ({text})")]
+        failure = start_failure(errors, is_required=self._requires_connection)
+        if failure is not None:
+            raise failure
 
     async def _connect(self, address: str) -> None:
         """Connect and subscribe, unless that is done or in progress; raises ConnectFailed."""
@@ -336,7 +425,7 @@ class Consumer:
                 raise ConnectFailed(f"{address}: nsqd did not answer SUB within {SETUP_TIMEOUT_S:g} s") from None
             except NSQError as error:
                 connection.fail(error)
-                raise ConnectFailed(f"{address}: {error}") from error
+                raise connect_error(address, error) from error
             except BaseException:
                 connection.close()
                 raise
@@ -352,16 +441,42 @@ class Consumer:
             if self._state != _RUNNING:
                 connection.close()
                 return
+            self._failures.pop(address, None)
             self._subscriptions[address] = subscription
-            self.broker_ids[address] = str(terms.broker_id)
-            connection.start(self.receiver_of(subscription))
+            self._broker_ids[address] = str(terms.broker_id)
+            self._msg_timeout_s = min(self._msg_timeout_s or terms.msg_timeout_s, terms.msg_timeout_s)
+            if self._held is not None:
+                self._keep_touching(self._held)
+            connection.start(self._receiver_of(subscription))
             self._rdy.add(subscription)
         finally:
             self._connecting.discard(address)
 
-    def receiver_of(self, subscription: Subscription) -> FrameReceiver:
+    def _receiver_of(self, subscription: Subscription) -> FrameReceiver:
         """Return the receiver of a new connection. Subclasses override this to receive messages without a handler."""
         return subscription
+
+    # Automatic TOUCH
+
+    def _keep_touching(self, held: Callable[[], Iterable[Message]]) -> None:
+        """Touch the messages that ``held`` returns."""
+        self._held = held
+        if self._touch_timer is None and self._state == _RUNNING:
+            self._watch_held()
+
+    def _watch_held(self) -> None:
+        # A message is touched when it is seen twice, so after one to two thirds of its timeout.
+        interval_s = (self._msg_timeout_s or _MSG_TIMEOUT_S) / 3
+        self._touch_timer = asyncio.get_running_loop().call_later(interval_s, self._touch_held)
+
+    def _touch_held(self) -> None:
+        """Touch the messages that have waited or been handled since the last call."""
+        held = set() if self._held is None else set(self._held())
+        for message in held & self._held_before:
+            if not message.is_answered and not message.is_detached:
+                message.touch()
+        self._held_before = held
+        self._watch_held()
 
     def _requeue_delay_s(self, attempts: int) -> float:
         return min(self.options.default_requeue_delay * attempts, self.options.max_requeue_delay)
@@ -377,8 +492,12 @@ class Consumer:
                 await self._connect(address)
             except ConnectFailed as error:
                 log.info("cannot consume from nsqd %s", error)
+                self._note_failure(address, error)
             else:
                 return
+
+    def _note_failure(self, address: str, error: Exception) -> None:
+        self._failures[address] = self._last_error = error
 
     async def _poll(self) -> None:
         """Query nsqlookupd once and connect to the nsqds that it lists."""
@@ -386,13 +505,24 @@ class Consumer:
             found = await self._discovery.producers_of(self.topic)
         except LookupFailed as error:
             log.warning("cannot find nsqd for %s: %s", self.topic, error)
+            self._lookup_failure = self._last_error = error
             return
+        self._lookup_failure = None
         outcomes = await asyncio.gather(*map(self._connect, found), return_exceptions=True)
-        for outcome in outcomes:
+        for address, outcome in zip(found, outcomes, strict=True):
             if isinstance(outcome, NSQError):
                 log.warning("cannot consume from nsqd %s", outcome)
+                self._note_failure(address, outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
+        for address in [each for each in self._failures if each not in (*found, *self._named)]:
+            del self._failures[address]
+
+    async def _begin_polling(self) -> None:
+        try:
+            await self._poll()
+        finally:
+            self._spawn(self._keep_polling())
 
     async def _keep_polling(self) -> None:
         """Poll nsqlookupd at the interval. After a lost connection poll sooner, with doubling delays."""
@@ -409,10 +539,11 @@ class Consumer:
             self._recheck.clear()
             await self._poll()
 
-    def _spawn(self, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
+        return task
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -421,18 +552,18 @@ class Consumer:
 
     # From the subscriptions
 
-    def on_close_wait(self, subscription: Subscription) -> None:
+    def _on_close_wait(self, subscription: Subscription) -> None:
         """Redistribute the RDY count of a connection that nsqd is closing."""
         self._rdy.remove(subscription)
 
-    def on_answer_failed(self, subscription: Subscription, text: str, is_harmless: bool) -> None:
+    def _on_answer_failed(self, subscription: Subscription, text: str, is_harmless: bool) -> None:
         """Log that nsqd rejected an answer, in most cases because the message had timed out."""
         if is_harmless:
             log.warning("%s: %s", subscription.connection.address, text)
         else:
             log.error("%s: %s", subscription.connection.address, text)
 
-    def on_lost(self, subscription: Subscription, error: Exception | None) -> None:
+    def _on_lost(self, subscription: Subscription, error: Exception | None) -> None:
         """Forget a connection that ended, and reconnect if the consumer is running."""
         address = subscription.connection.address
         if self._subscriptions.get(address) is subscription:
@@ -444,7 +575,8 @@ class Consumer:
             self._nothing_left.set()
         if self._state != _RUNNING:
             return
-        log.warning("connection lost: %s", error or f"{address}: nsqd closed the connection")
+        self._last_error = error or ConnectionClosed(f"{address}: nsqd closed the connection")
+        log.warning("connection lost: %s", self._last_error)
         if address in self._named:
             self._spawn(self._reconnect(address))
         if self._discovery.addresses:

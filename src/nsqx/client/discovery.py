@@ -1,7 +1,12 @@
-"""Queries to nsqlookupd for the addresses of nsqds."""
+"""Queries to nsqlookupd for the addresses of nsqds.
+
+One nsqlookupd is asked at a time. If it fails, or does not answer soon, the next one is asked too, and the first answer
+counts. So a frozen nsqlookupd delays a client only a little.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
@@ -14,10 +19,12 @@ if TYPE_CHECKING:
     from nsqx.cluster.node import Node
 
 _MAX_TRIES = 3
+# The next nsqlookupd is asked after this time without an answer.
+_ASK_NEXT_AFTER_S = 1.0
 
 
 class Discovery:
-    """Queries the nsqlookupds in turn. If one fails, the next one is tried, up to three."""
+    """Queries the nsqlookupds in turn. If one fails or is slow, the next one is asked, up to three."""
 
     def __init__(self, addresses: Iterable[str], options: Options) -> None:
         self.addresses = list(dict.fromkeys(addresses))
@@ -34,13 +41,26 @@ class Discovery:
 
     async def _ask(self, ask: Callable[[LookupdClient], Awaitable[list[Node]]]) -> list[str]:
         failures: list[str] = []
-        for _ in range(min(_MAX_TRIES, len(self._lookupds))):
-            lookupd = self._lookupds[self._next]
-            self._next = (self._next + 1) % len(self._lookupds)
-            try:
-                return [node.tcp_address for node in await ask(lookupd)]
-            except RequestFailed as error:
-                failures.append(f"{lookupd}: {error.reason}")
+        queries: dict[asyncio.Future[list[Node]], LookupdClient] = {}
+        left = min(_MAX_TRIES, len(self._lookupds))
+        try:
+            while left or queries:
+                if left:
+                    left -= 1
+                    lookupd = self._lookupds[self._next]
+                    self._next = (self._next + 1) % len(self._lookupds)
+                    queries[asyncio.ensure_future(ask(lookupd))] = lookupd
+                wait_s = _ASK_NEXT_AFTER_S if left else None
+                done, _ = await asyncio.wait(queries, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+                for query in done:
+                    lookupd = queries.pop(query)
+                    try:
+                        return [node.tcp_address for node in query.result()]
+                    except RequestFailed as error:
+                        failures.append(f"{lookupd}: {error.reason}")
+        finally:
+            for query in queries:
+                query.cancel()
         raise LookupFailed("; ".join(failures))
 
 

@@ -6,7 +6,9 @@ from nsqx.client.subscription cimport Message
 @cython.final
 cdef class Dispatcher:
     cdef Py_ssize_t _concurrency
+    cdef object _decode
     cdef object _give_up
+    cdef list _hands
     cdef object _handler
     cdef bint _is_direct
     cdef bint _is_ending
@@ -15,6 +17,7 @@ cdef class Dispatcher:
     cdef bint _is_waking
     cdef object _loop
     cdef unsigned int _max_attempts
+    cdef str _name
     cdef set _tasks
     cdef object _telemetry
     cdef object _waiters

@@ -3,6 +3,8 @@
 A plain function is called at once for each message. A coroutine function is awaited by up to ``concurrency`` workers.
 An iterator takes one message at a time. A message whose connection has ended is skipped, because it can no longer be
 answered and nsqd delivers it again.
+
+A failed message is requeued, or given up: after ``max_attempts`` deliveries, or at once for GiveUp and an invalid body.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from nsqx.client.subscription import Message
+from nsqx.errors import GiveUp, InvalidBody
 
 if TYPE_CHECKING:
     from nsqx.client.telemetry import ConsumerTelemetry
@@ -24,6 +27,7 @@ Handler = Callable[[Message], Awaitable[object] | object]
 
 _log = logging.getLogger("nsqx.client")
 
+_MAX_LOGGED = 500
 # Handlers that never wait yield to the event loop after this time.
 _TURN_S = 0.02
 
@@ -33,8 +37,10 @@ class Dispatcher:
 
     __slots__ = (
         "_concurrency",
+        "_decode",
         "_give_up",
         "_handler",
+        "_hands",
         "_is_direct",
         "_is_ending",
         "_is_refusing",
@@ -42,6 +48,7 @@ class Dispatcher:
         "_is_waking",
         "_loop",
         "_max_attempts",
+        "_name",
         "_tasks",
         "_telemetry",
         "_waiters",
@@ -57,14 +64,21 @@ class Dispatcher:
         max_attempts: int,
         give_up: Handler | None,
         telemetry: ConsumerTelemetry | None = None,
+        decode: Callable[[bytes], object] | None = None,
+        name: str = "",
     ) -> None:
-        """Without a handler, messages wait for ``take`` or ``next``. ``give_up`` is for those over ``max_attempts``."""
+        """Without a handler, messages wait for ``take`` or ``next``. ``give_up`` is for those over ``max_attempts``.
+
+        ``decode`` returns the value of a body. ``name`` is for the log.
+        """
         self.messages: deque[Message] = deque()
         self._handler = handler
         self._is_direct = handler is not None and not _is_coroutine_function(handler)
         self._concurrency = concurrency
         self._max_attempts = max_attempts
         self._give_up = give_up
+        self._decode = decode
+        self._name = name
         self._telemetry = telemetry
         self._loop: Any = None
         self._is_ending = False
@@ -74,6 +88,8 @@ class Dispatcher:
         self._worker_count = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        # The message of each running handler, in a list of one.
+        self._hands: list[list[Message | None]] = []
 
     def start(self) -> None:
         """Use the running event loop."""
@@ -121,6 +137,8 @@ class Dispatcher:
                 continue
             if self._max_attempts and message.attempts > self._max_attempts:
                 self._abandon(message)
+                continue
+            if self._decode is not None and not self._set_value(message):
                 continue
             return message
         return None
@@ -170,13 +188,16 @@ class Dispatcher:
                 waiter.set_result(None)
         self._waiters.clear()
 
-    async def close(self) -> None:
-        """Cancel the running handlers and wait for them."""
+    async def close(self, grace_s: float) -> None:
+        """Cancel the running handlers and wait for them, at most ``grace_s``."""
         self.end()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, running = await asyncio.wait(tasks, timeout=grace_s)
+            if running:
+                _log.error("%d handlers did not end %g s after they were cancelled", len(running), grace_s)
 
     async def finished(self) -> None:
         """Wait until the running handlers return; call ``end`` first."""
@@ -195,6 +216,21 @@ class Dispatcher:
 
     # Handling
 
+    def _set_value(self, message: Message) -> bool:
+        """Decode the body. If that fails, give the message up and return False."""
+        assert self._decode is not None
+        try:
+            message.value = self._decode(message.body)
+        except Exception as error:
+            self.failed(message, error if isinstance(error, GiveUp) else InvalidBody(one_line(error)))
+            return False
+        return True
+
+    def held(self) -> list[Message]:
+        """Return the messages that wait for a handler, and those of the running handlers."""
+        handled = [hand[0] for hand in self._hands]
+        return [*self.messages, *(message for message in handled if message is not None)]
+
     def _handle_directly(self) -> None:
         self._is_resuming = False
         handler = self._handler
@@ -211,7 +247,7 @@ class Dispatcher:
                     with self._telemetry.processing(message):
                         outcome = handler(message)
             except Exception as error:
-                self._failed(message, error)
+                self.failed(message, error)
             else:
                 if outcome is not None and inspect.isawaitable(outcome):
                     self._spawn(self._await_outcome(message, outcome))
@@ -225,9 +261,11 @@ class Dispatcher:
     async def _work(self) -> None:
         handler = self._handler
         assert handler is not None
+        hand: list[Message | None] = [None]
+        self._hands.append(hand)
         until_s = time.monotonic() + _TURN_S
         while True:
-            message = self.take()
+            message = hand[0] = self.take()
             if message is None:
                 if self._is_ending:
                     return
@@ -241,7 +279,7 @@ class Dispatcher:
                     with self._telemetry.processing(message):
                         await handler(message)  # type: ignore[misc]
             except Exception as error:
-                self._failed(message, error)
+                self.failed(message, error)
             else:
                 if not message.is_detached and not message.is_answered:
                     message.finish()
@@ -250,21 +288,48 @@ class Dispatcher:
                 until_s = time.monotonic() + _TURN_S
 
     async def _await_outcome(self, message: Message, outcome: Awaitable[object]) -> None:
+        hand: list[Message | None] = [message]
+        self._hands.append(hand)
         try:
             await outcome
         except Exception as error:
-            self._failed(message, error)
+            self.failed(message, error)
         else:
             if not message.is_detached and not message.is_answered:
                 message.finish()
+        finally:
+            self._hands.remove(hand)
 
-    def _failed(self, message: Message, error: Exception) -> None:
-        _log.warning("the handler failed for %r", message, exc_info=error)
-        if not message.is_answered:
+    def failed(self, message: Message, error: Exception) -> None:
+        """Requeue a message whose handler has raised ``error``, or give it up. The log has one line of it."""
+        message.error = error
+        is_final = isinstance(error, GiveUp)
+        is_last = 0 < self._max_attempts <= message.attempts
+        if message.is_answered:
+            outcome = "it was answered before"
+        elif is_final or is_last:
+            outcome = "giving up"
+        else:
+            outcome = "requeued"
+        attempt = f"attempt {message.attempts} of {self._max_attempts or 'any number'}"
+        text = f"{self._name}: message {message.id.decode('ascii', 'replace')} failed, {attempt}, {outcome}"
+        level = logging.ERROR if outcome == "giving up" else logging.WARNING
+        has_traceback = (is_last and not is_final) or _log.isEnabledFor(logging.DEBUG)
+        _log.log(level, "%s: %s", text, one_line(error), exc_info=error if has_traceback else None)
+        if outcome == "requeued":
             message.requeue()
+        elif outcome == "giving up":
+            if not is_final:
+                message._failed()
+            self._finish_or_give_up(message)
 
     def _abandon(self, message: Message) -> None:
-        _log.warning("giving up on %r: more than %d attempts", message, self._max_attempts)
+        """Give up a message that was delivered too often, because earlier deliveries timed out or were lost."""
+        text = message.id.decode("ascii", "replace")
+        _log.warning("%s: giving up message %s: more than %d attempts", self._name, text, self._max_attempts)
+        self._finish_or_give_up(message)
+
+    def _finish_or_give_up(self, message: Message) -> None:
         if self._give_up is None:
             message.finish()
         else:
@@ -277,7 +342,7 @@ class Dispatcher:
             if inspect.isawaitable(outcome):
                 await outcome
         except Exception:
-            _log.exception("on_give_up failed for %r", message)
+            _log.exception("%s: on_give_up failed for %r", self._name, message)
             if not message.is_answered:
                 message.requeue(backoff=False)
         else:
@@ -288,6 +353,12 @@ class Dispatcher:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def one_line(error: BaseException) -> str:
+    """Return the type and the text of an error in one line of limited length."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= _MAX_LOGGED else f"{text[:_MAX_LOGGED]}…"
 
 
 def _is_coroutine_function(handler: Handler) -> bool:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from nsqx.client.connection import NsqdConnection
-from nsqx.errors import ConfigError, ConnectFailed, NSQError
+from nsqx.errors import ConfigError, ConnectFailed, ConnectRefused, InvalidFrame, NSQError
 from nsqx.net.address import TCPAddress, parse_address
 from nsqx.net.compression import Deflate, make_snappy
-from nsqx.net.tls import TLSLayer, client_context
+from nsqx.net.tls import TLSFailed, TLSLayer, client_context
 from nsqx.wire import requests
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Terms:
     broker_id: str = ""
     # The command XPUB, if it was asked for. Go's nsqd does not know it.
     xpub: bool = False
+    # The port of nsqd's HTTP API; 0 if nsqd was not asked or has none. Go's nsqd does not send it.
+    http_port: int = 0
 
 
 def check_address(text: str) -> str:
@@ -58,11 +60,16 @@ def check_address(text: str) -> str:
 
 
 async def open_connection(
-    address: str, options: Options, *, max_frame_size: int = 0, needs_xpub: bool = False
+    address: str,
+    options: Options,
+    *,
+    max_frame_size: int = 0,
+    needs_xpub: bool = False,
+    asks_ports: bool = False,
 ) -> tuple[NsqdConnection, Terms]:
-    """Connect and do the handshake; raises ConnectFailed. The connection has no receiver yet.
+    """Connect and do the handshake; raises ConnectFailed or ConnectRefused. The connection has no receiver yet.
 
-    With ``needs_xpub``, an nsqd that does not know XPUB is refused.
+    With ``needs_xpub``, an nsqd that does not know XPUB is refused. With ``asks_ports``, the terms have the HTTP port.
     """
     loop = asyncio.get_running_loop()
     # An interval of 0 selects nsqd's default.
@@ -77,17 +84,25 @@ async def open_connection(
     try:
         await _connect(connection, address, options, loop)
         async with asyncio.timeout(SETUP_TIMEOUT_S):
-            return connection, await _set_up(connection, options, needs_xpub)
+            return connection, await _set_up(connection, options, needs_xpub, asks_ports)
     except TimeoutError:
         connection.fail(ConnectFailed("the handshake timed out"))
         raise ConnectFailed(f"{address}: nsqd did not answer in time") from None
     except (OSError, NSQError) as error:
         connection.fail(error)
-        text = str(error)
-        raise ConnectFailed(text if text.startswith(address) else f"{address}: {text}") from error
+        raise connect_error(address, error) from error
     except BaseException:
         connection.fail(ConnectFailed("the handshake was cancelled"))
         raise
+
+
+def connect_error(address: str, error: Exception) -> ConnectFailed:
+    """Return the error of a failed attempt: ConnectRefused if nsqd answered and rejected it."""
+    text = str(error)
+    text = text if text.startswith(address) else f"{address}: {text}"
+    if isinstance(error, ConnectRefused | InvalidFrame | TLSFailed):
+        return ConnectRefused(text)
+    return ConnectFailed(text)
 
 
 async def _connect(connection: Any, text: str, options: Options, loop: asyncio.AbstractEventLoop) -> None:
@@ -111,19 +126,19 @@ async def _connect(connection: Any, text: str, options: Options, loop: asyncio.A
         raise ConnectFailed(f"{text}: {reason}") from error
 
 
-async def _set_up(connection: NsqdConnection, options: Options, needs_xpub: bool) -> Terms:
+async def _set_up(connection: NsqdConnection, options: Options, needs_xpub: bool, asks_ports: bool) -> Terms:
     connection.send(requests.MAGIC)
     fields = identify_fields(options)
-    if needs_xpub:
+    if needs_xpub or asks_ports:
         fields["nsqx"] = True
     terms = _read_terms(await connection.request(requests.encode_identify(fields)))
     if needs_xpub and not terms.xpub:
-        raise ConnectFailed(
+        raise ConnectRefused(
             f"{connection.address}: this nsqd does not know XPUB, which producer_name needs: use the nsqd of nsqx"
         )
     await _upgrade(connection, options, terms)
     if terms.auth_required and not options.auth_secret:
-        raise ConnectFailed(f"{connection.address}: nsqd requires authentication: set auth_secret")
+        raise ConnectRefused(f"{connection.address}: nsqd requires authentication: set auth_secret")
     if options.auth_secret and terms.auth_required:
         await connection.request(requests.encode_auth(options.auth_secret))
     return terms
@@ -160,21 +175,24 @@ def _read_terms(answer: bytes) -> Terms:
     try:
         found = orjson.loads(answer)
     except orjson.JSONDecodeError:
-        raise ConnectFailed("nsqd's answer to IDENTIFY is not JSON") from None
+        raise ConnectRefused("nsqd's answer to IDENTIFY is not JSON") from None
     try:
         for name in ("msg_timeout", "max_msg_timeout"):
             found[f"{name}_s"] = found.pop(name, 0) / 1000
     except TypeError:
-        raise ConnectFailed(f"nsqd's answer to IDENTIFY has a {name} that is not a number") from None
+        raise ConnectRefused(f"nsqd's answer to IDENTIFY has a {name} that is not a number") from None
     extras = found.get("nsqx")
-    found["xpub"] = isinstance(extras, dict) and extras.get("xpub") is True
+    extras = extras if isinstance(extras, dict) else {}
+    found["xpub"] = extras.get("xpub") is True
+    port = extras.get("http_port")
+    found["http_port"] = port if type(port) is int and 0 < port < 1 << 16 else 0
     return Terms(**{name: found[name] for name in Terms.__slots__ if name in found})
 
 
 async def _upgrade(connection: NsqdConnection, options: Options, terms: Terms) -> None:
     """Add TLS, then compression inside it. nsqd confirms each layer with an OK that is sent through it."""
     if options.tls_v1 and not terms.tls_v1:
-        raise ConnectFailed(f"{connection.address}: tls_v1 is set, but nsqd does not offer TLS")
+        raise ConnectRefused(f"{connection.address}: tls_v1 is set, but nsqd does not offer TLS")
     if terms.tls_v1:
         context = options.tls_context or client_context(options)
         connection.add_layer(TLSLayer(context, server_hostname=_host(connection.address)))
@@ -190,7 +208,7 @@ async def _upgrade(connection: NsqdConnection, options: Options, terms: Terms) -
 async def _confirmed(connection: NsqdConnection) -> None:
     answer = await connection.request(b"")
     if answer != b"OK":
-        raise ConnectFailed(f"{connection.address}: expected OK after an upgrade, got {answer!r}")
+        raise ConnectRefused(f"{connection.address}: expected OK after an upgrade, got {answer!r}")
 
 
 def _local_address(text: str) -> tuple[str, int] | None:

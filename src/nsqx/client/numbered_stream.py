@@ -26,7 +26,6 @@ from nsqx.client.publisher import NEVER_S
 from nsqx.errors import (
     ClientClosed,
     ConfigError,
-    ConnectFailed,
     ConnectionClosed,
     InvalidMessage,
     NotConnected,
@@ -123,7 +122,6 @@ class NumberedStream(FrameReceiver):
         max_outstanding_bytes: int,
         max_attempts: int,
         retry_delay_s: float,
-        publish_timeout_s: float,
     ) -> None:
         self._name = name
         self._address = address
@@ -134,7 +132,6 @@ class NumberedStream(FrameReceiver):
         self._max_bytes = max_outstanding_bytes
         self._max_attempts = max_attempts
         self._retry_delay_s = retry_delay_s
-        self._publish_timeout_s = publish_timeout_s
         self._connection: NsqdConnection | None = None
         self._under_way: deque[NumberedPublication] = deque()
         self._waiting: deque[NumberedPublication] = deque()
@@ -153,8 +150,8 @@ class NumberedStream(FrameReceiver):
 
     # Start and close
 
-    def begin(self) -> None:
-        """Begin to connect, once; raises ClientClosed."""
+    def begin(self) -> tuple[asyncio.Future[None], Pool]:
+        """Begin to connect, once; return the outcome of the first attempt and the pool; raises ClientClosed."""
         if self._is_closed:
             raise ClientClosed("the producer is closed")
         if self._pool is None:
@@ -166,24 +163,13 @@ class NumberedStream(FrameReceiver):
                 self, [self._address], self._discovery, self._options, self._retry_delay_s, needs_xpub=True
             )
             self._pool.start()
-
-    async def start(self) -> None:
-        """Wait for the connection; raises ConnectFailed."""
-        self.begin()
         assert self._opened is not None
-        assert self._pool is not None
-        if self._connection is not None:
-            return
-        try:
-            async with asyncio.timeout(self._publish_timeout_s):
-                await asyncio.shield(self._opened)
-        except TimeoutError:
-            reason = f"no nsqd is connected after {self._publish_timeout_s:g} s ({self._pool.obstacle()})"
-            await self.close(0)
-            raise ConnectFailed(reason) from None
-        except Exception:
-            await self.close(0)
-            raise
+        return self._opened, self._pool
+
+    @property
+    def pool(self) -> Pool | None:
+        """The pool of the connection; None before ``begin``."""
+        return self._pool
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Wait for the outcome of all publishes, then close. Publishes without one after the timeout fail."""
@@ -373,13 +359,13 @@ class NumberedStream(FrameReceiver):
         self._under_way.clear()
         self._bytes_under_way = 0
         if connection is not None and self._pool is not None:
-            self._pool.lost(connection)
+            self._pool.lost(connection, reason)
         self._fail_exhausted(reason)
         self._note_progress()
 
     # From the pool
 
-    def on_open(self, connection: NsqdConnection) -> None:
+    def _on_open(self, connection: NsqdConnection) -> None:
         """Use a new connection."""
         self._connection = connection
         connection.start(self)
@@ -387,7 +373,7 @@ class NumberedStream(FrameReceiver):
             self._opened.set_result(None)
         self._send_more()
 
-    def on_unreachable(self, error: Exception) -> None:
+    def _on_unreachable(self, error: Exception) -> None:
         """Count a failed attempt of the publishes that wait."""
         if self._opened is not None and not self._opened.done():
             self._opened.set_exception(error)
@@ -440,7 +426,7 @@ class NumberedStream(FrameReceiver):
             connection.receiver = FrameReceiver()
             connection.fail(reason)
             if self._pool is not None:
-                self._pool.lost(connection)
+                self._pool.lost(connection, reason)
 
     def _expire(self, now_s: float) -> float:
         """Fail the publishes whose deadline has passed, and those after them; return the next deadline."""

@@ -11,6 +11,7 @@ import random
 from typing import TYPE_CHECKING, Protocol
 
 from nsqx.client.handshake import open_connection
+from nsqx.client.health import start_failure
 from nsqx.errors import ConnectFailed, LookupFailed
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ MAX_RETRY_DELAY_S = 5.0
 class PoolOwner(Protocol):
     """The callbacks of a pool."""
 
-    def on_open(self, connection: NsqdConnection) -> None:
+    def _on_open(self, connection: NsqdConnection) -> None:
         """Handle a new connection, which has no receiver yet."""
 
-    def on_unreachable(self, error: Exception) -> None:
+    def _on_unreachable(self, error: Exception) -> None:
         """Handle a failed connection attempt to every known nsqd while none is connected."""
 
 
@@ -68,6 +69,7 @@ class Pool:
         self._failed: dict[str, Exception] = {}
         self._last_failures: dict[str, Exception] = {}
         self._lookup_failure: Exception | None = None
+        self.last_error: Exception | None = None
         self._poll: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -77,11 +79,17 @@ class Pool:
         if self._discovery.addresses:
             self._poll = asyncio.create_task(self._keep_polling(), name="nsqx producer discovery")
 
-    def lost(self, connection: NsqdConnection) -> None:
-        """Open a new connection in place of ``connection``, which ended."""
+    def lost(self, connection: NsqdConnection, error: Exception) -> None:
+        """Open a new connection in place of ``connection``, which ended because of ``error``."""
+        self.last_error = error
         event = self._lost.get(connection.address)
         if event is not None:
             event.set()
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """The last failure of each nsqd that cannot be reached, by address."""
+        return {address: str(error) for address, error in self._last_failures.items()}
 
     def obstacle(self) -> str:
         """Describe why no nsqd is connected, or what is in progress."""
@@ -130,19 +138,19 @@ class Pool:
             lost = self._lost[address]
             lost.clear()
             self._connections[address] = connection
-            self._owner.on_open(connection)
+            self._owner._on_open(connection)
             await lost.wait()
             self._connections.pop(address, None)
 
     def _note_failure(self, address: str, error: Exception) -> None:
-        self._failed[address] = self._last_failures[address] = error
+        self._failed[address] = self._last_failures[address] = self.last_error = error
         if not self._connections and len(self._failed) == len(self._tasks):
             self._report_unreachable()
 
     def _report_unreachable(self) -> None:
-        reasons = [str(error) for error in self._failed.values()]
+        errors = list(self._failed.values())
         self._failed.clear()
-        self._owner.on_unreachable(ConnectFailed("; ".join(reasons)))
+        self._owner._on_unreachable(start_failure(errors, is_required=True) or ConnectFailed("no nsqd"))
 
     async def _keep_polling(self) -> None:
         options = self._options
@@ -151,9 +159,9 @@ class Pool:
                 found = await self._discovery.nodes()
             except LookupFailed as error:
                 _log.warning("cannot find nsqd: %s", error)
-                self._lookup_failure = error
+                self._lookup_failure = self.last_error = error
                 if not self._tasks:
-                    self._owner.on_unreachable(error)
+                    self._owner._on_unreachable(error)
             else:
                 self._adopt(found)
             pause_s = options.lookupd_poll_interval
@@ -165,8 +173,8 @@ class Pool:
         for address in found:
             self._add(address)
         if not found and not self._tasks:
-            error = self._lookup_failure = ConnectFailed("nsqlookupd lists no nsqd")
-            self._owner.on_unreachable(error)
+            error = self._lookup_failure = self.last_error = ConnectFailed("nsqlookupd lists no nsqd")
+            self._owner._on_unreachable(error)
         # Keep connected nsqds that are not listed: a restarted nsqlookupd has an empty list at first.
         for address in [each for each in self._tasks if each not in (*found, *self._named, *self._connections)]:
             self._remove(address)

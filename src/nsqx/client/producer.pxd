@@ -34,7 +34,9 @@ cdef class Producer:
     cdef object _options
     cdef object _pool
     cdef double _publish_timeout_s
+    cdef bint _requires_connection
     cdef double _retry_delay_s
+    cdef double _start_timeout_s
     cdef int _state
     cdef object _stream
     cdef object _telemetry
@@ -51,7 +53,7 @@ cdef class Producer:
     @cython.locals(count=Py_ssize_t, publisher=Publisher)
     cdef Publisher _pick(self)
     @cython.locals(publication=Publication)
-    cpdef on_room(self, Publisher publisher)
+    cpdef _on_room(self, Publisher publisher)
     @cython.locals(size=Py_ssize_t, body=bytes)
     cdef list _split(self, list bodies)
     cdef _publish_batch(self, str topic, list bodies, double timeout_s)

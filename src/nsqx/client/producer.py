@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """The asyncio producer: chooses an nsqd for each publish, limits unanswered commands, and retries failures.
 
 Every publish succeeds or raises before its deadline. A publish whose answer was lost is tried again, possibly on
@@ -11,23 +12,26 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nsqx.client.arguments import as_bytes, as_list, at_least_one, check_name
 from nsqx.client.deadlines import Deadlines
 from nsqx.client.discovery import Discovery
 from nsqx.client.handshake import check_address
+from nsqx.client.health import START_TIMEOUT_S, ClientHealth, first_attempt
 from nsqx.client.numbered_stream import NumberedStream, check_producer_name, first_seq_of, split_by_count
 from nsqx.client.options import Duration, OptionKeywords, Options, positive_seconds_of, seconds_of
 from nsqx.client.pool import Pool, retry_delay_s
 from nsqx.client.publisher import Publication, Publisher, earliest_deadline_s, new_publication
 from nsqx.client.signatures import ConstructorSignature, annotate_returns
 from nsqx.client.telemetry import ProducerTelemetry, producer_telemetry
+from nsqx.client.topic_publisher import TopicPublisher
 from nsqx.errors import (
     ClientClosed,
     ConfigError,
     ConnectFailed,
     ConnectionClosed,
+    ConnectRefused,
     InvalidMessage,
     NotConnected,
     PublishFailed,
@@ -37,7 +41,10 @@ from nsqx.wire import encode, requests
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
+    from nsqx.client.codecs import Codec
     from nsqx.client.connection import NsqdConnection
+
+_T = TypeVar("_T")
 
 PUBLISH_TIMEOUT_S = 10.0
 # A connection is closed when an answer is due and nothing arrives for the publish timeout, but at least this long.
@@ -83,7 +90,9 @@ class Producer:
         "_options",
         "_pool",
         "_publish_timeout_s",
+        "_requires_connection",
         "_retry_delay_s",
+        "_start_timeout_s",
         "_state",
         "_stream",
         "_telemetry",
@@ -103,6 +112,8 @@ class Producer:
         max_publish_attempts: int = 5,
         retry_delay: Duration = 0.1,
         publish_timeout: Duration = PUBLISH_TIMEOUT_S,
+        start_timeout: Duration = START_TIMEOUT_S,
+        require_connection: bool = False,
         telemetry: bool | ProducerTelemetry = False,
         producer_name: str = "",
         first_seq: int | None = None,
@@ -121,6 +132,9 @@ class Producer:
             retry_delay: Delay before a publish or a connection is tried again. The first retry of a publish is made at
                 once. The delay doubles with each attempt, up to 5 s.
             publish_timeout: Longest time for one publish, including retries (10 s by default).
+            start_timeout: Longest time that ``start`` waits for the first connection (10 s by default).
+            require_connection: Raise ConnectFailed from ``start`` if no nsqd can be reached. By default the producer
+                goes on in the background and connects when an nsqd is there.
             telemetry: True for OpenTelemetry spans and metrics, or an object that records them.
             producer_name: A name that no other running producer has. Publishes are then numbered, and nsqd stores each
                 number once, also if a publish is sent again. It needs one nsqd of nsqx, and log topics.
@@ -142,6 +156,8 @@ class Producer:
         self._max_attempts = at_least_one("max_publish_attempts", max_publish_attempts)
         self._retry_delay_s = seconds_of("retry_delay", retry_delay)
         self._publish_timeout_s = positive_seconds_of("publish_timeout", publish_timeout)
+        self._start_timeout_s = positive_seconds_of("start_timeout", start_timeout)
+        self._requires_connection = require_connection
         self._is_batching = batching
         self._telemetry = producer_telemetry(telemetry)
         self._stream: NumberedStream | None = None
@@ -157,7 +173,6 @@ class Producer:
                 max_outstanding_bytes=self._max_outstanding_bytes,
                 max_attempts=self._max_attempts,
                 retry_delay_s=self._retry_delay_s,
-                publish_timeout_s=self._publish_timeout_s,
             )
         elif first_seq is not None:
             raise ConfigError("first_seq needs a producer_name")
@@ -191,29 +206,29 @@ class Producer:
         await self.close()
 
     async def start(self) -> None:
-        """Connect and wait for the first connection; raises ConnectFailed if none succeeds within ``publish_timeout``.
+        """Connect, and wait until an nsqd is connected or none can be reached, at most ``start_timeout``.
 
-        Calling ``start`` is optional: the first publish connects too. An nsqd that a producer with a name cannot use is
-        refused with ConnectFailed too.
+        The producer then goes on in the background, unless ``require_connection`` is set. Calling ``start`` is
+        optional: the first publish connects too.
+
+        Raises:
+            ConnectRefused: Every nsqd rejected the connection, for example because of a wrong secret, or because it
+                does not know the publishes of a producer with a name.
+            ConnectFailed: No nsqd can be reached, and ``require_connection`` is set.
         """
-        if self._stream is not None:
-            await self._stream.start()
+        opened, pool = self._stream.begin() if self._stream is not None else self._begun()
+        if self.is_connected:
             return
-        self._begin()
-        if self._open:
-            return
-        assert self._opened is not None
-        assert self._pool is not None
         try:
-            async with asyncio.timeout(self._publish_timeout_s):
-                await asyncio.shield(self._opened)
-        except TimeoutError:
-            reason = f"no nsqd is connected after {self._publish_timeout_s:g} s ({self._pool.obstacle()})"
-            await self.close(0)
-            raise ConnectFailed(reason) from None
-        except Exception:
+            error = await first_attempt(opened, self._start_timeout_s)
+        except BaseException:
             await self.close(0)
             raise
+        if isinstance(error, TimeoutError):
+            error = ConnectFailed(f"no nsqd is connected after {self._start_timeout_s:g} s ({pool.obstacle()})")
+        if error is not None and (self._requires_connection or isinstance(error, ConnectRefused)):
+            await self.close(0)
+            raise error
 
     async def close(self, timeout: Duration | None = None) -> None:  # noqa: ASYNC109
         """Wait for the outcome of all publishes, then close the connections.
@@ -260,6 +275,24 @@ class Producer:
     def publish_timeout_s(self) -> float:
         """Longest time for a publish without its own timeout."""
         return self._publish_timeout_s
+
+    @property
+    def is_connected(self) -> bool:
+        """True if an nsqd is connected."""
+        return bool(self._open) or bool(self._stream is not None and self._stream.connected_addresses)
+
+    @property
+    def last_error(self) -> Exception | None:
+        """The last failed attempt to connect, lost connection or failed lookup; None if there was none."""
+        pool = self._pool if self._stream is None else self._stream.pool
+        return None if pool is None else pool.last_error
+
+    @property
+    def health(self) -> ClientHealth:
+        """The state of the connections, for readiness probes."""
+        pool = self._pool if self._stream is None else self._stream.pool
+        failures = {} if pool is None else pool.failures
+        return ClientHealth(self.is_connected, tuple(self.connected_addresses), failures, self.last_error)
 
     @property
     def connected_addresses(self) -> list[str]:
@@ -361,6 +394,14 @@ class Producer:
         self._send(new_publication(topic, line, body, future, self._timeout_s(timeout)))
         return future
 
+    def publisher(self, topic: str, codec: Codec[_T] | type[_T]) -> TopicPublisher[_T]:
+        """Return an object that publishes values to a topic.
+
+        ``codec`` is a codec of ``nsqx.codecs``, or a type such as ``dict`` or a pydantic model. Raises InvalidName or
+        ConfigError.
+        """
+        return TopicPublisher(lambda: self, topic, codec)
+
     def _publish_numbered(
         self, topic: str, bodies: list[bytes], timeout: Duration | None, seq: int | None, delay_ms: int = 0
     ) -> asyncio.Future[None]:
@@ -460,7 +501,7 @@ class Producer:
                 return publisher
         return None
 
-    def on_room(self, publisher: Publisher) -> None:
+    def _on_room(self, publisher: Publisher) -> None:
         """Send waiting publications on ``publisher`` while it has room."""
         while self._waiting and publisher.has_room():
             publication = self._waiting.popleft()
@@ -471,7 +512,7 @@ class Producer:
 
     def _pump(self) -> None:
         for publisher in list(self._open):
-            self.on_room(publisher)
+            self._on_room(publisher)
 
     def _wake_drained(self) -> None:
         if self._waiting or (self._state == _CLOSING and self.outstanding):
@@ -490,6 +531,13 @@ class Producer:
 
     # From the pool and the publishers
 
+    def _begun(self) -> tuple[asyncio.Future[None], Pool]:
+        """Begin to connect, and return the outcome of the first attempt and the pool."""
+        self._begin()
+        assert self._opened is not None
+        assert self._pool is not None
+        return self._opened, self._pool
+
     def _begin(self) -> None:
         if self._state == _RUNNING:
             return
@@ -504,16 +552,16 @@ class Producer:
         self._state = _RUNNING
         self._pool.start()
 
-    def on_open(self, connection: NsqdConnection) -> None:
+    def _on_open(self, connection: NsqdConnection) -> None:
         """Use a new connection."""
         publisher = Publisher(connection, self, self._max_outstanding, self._max_outstanding_bytes)
         self._open.append(publisher)
         connection.start(publisher)
         if self._opened is not None and not self._opened.done():
             self._opened.set_result(None)
-        self.on_room(publisher)
+        self._on_room(publisher)
 
-    def on_unreachable(self, error: Exception) -> None:
+    def _on_unreachable(self, error: Exception) -> None:
         """Count a failed attempt for all waiting publications: no nsqd could be reached."""
         if self._opened is not None and not self._opened.done():
             self._opened.set_exception(error)
@@ -528,7 +576,7 @@ class Producer:
                 publication.fail(_caused(NotConnected(publication.topic, publication.attempts, error), error))
         self._wake_drained()
 
-    def on_refused(self, publisher: Publisher, publication: Publication, text: str) -> None:
+    def _on_refused(self, publisher: Publisher, publication: Publication, text: str) -> None:
         """Retry or fail a publication that nsqd answered with an error."""
         code = text.partition(" ")[0]
         if code in _RETRIED_CODES:
@@ -544,14 +592,14 @@ class Producer:
             attempts = publication.attempts + 1
             publication.fail(PublishFailed(publication.topic, attempts, reason, may_be_published=may_be_published))
 
-    def on_lost(self, publisher: Publisher, publications: Iterable[Publication], error: Exception | None) -> None:
+    def _on_lost(self, publisher: Publisher, publications: Iterable[Publication], error: Exception | None) -> None:
         """Retry ``publications``, which were unanswered when their connection ended."""
         if publisher in self._open:
             self._open.remove(publisher)
         self._next = 0
-        if self._pool is not None:
-            self._pool.lost(publisher.connection)
         reason = error or ConnectionClosed(f"{publisher.connection.address}: nsqd closed the connection")
+        if self._pool is not None:
+            self._pool.lost(publisher.connection, reason)
         for publication in publications:
             if publication.is_abandoned():
                 continue
@@ -636,7 +684,7 @@ class Producer:
                 waiter.set_result(None)
 
 
-annotate_returns(Producer, publish="asyncio.Future[None]", on_room="None")
+annotate_returns(Producer, publish="asyncio.Future[None]", _on_room="None")
 
 
 def _check_bodies(topic: str, bodies: list[bytes]) -> int:

@@ -142,8 +142,8 @@ def earliest_deadline_s(publications: Iterable[Publication]) -> float:
 class Publisher(FrameReceiver):
     """The unanswered publications of one connection.
 
-    Calls ``on_room(publisher)``, ``on_refused(publisher, publication, text)`` and
-    ``on_lost(publisher, publications, error)`` of ``owner``.
+    Calls ``_on_room(publisher)``, ``_on_refused(publisher, publication, text)`` and
+    ``_on_lost(publisher, publications, error)`` of ``owner``.
     """
 
     __slots__ = (
@@ -206,11 +206,11 @@ class Publisher(FrameReceiver):
 
     def drained(self) -> None:
         """Report possible room to the owner."""
-        self._owner.on_room(self)
+        self._owner._on_room(self)
 
     def writable(self) -> None:
         """Report room to the owner."""
-        self._owner.on_room(self)
+        self._owner._on_room(self)
 
     def refusal(self, text: str) -> None:
         """Report the oldest publication as refused. nsqd then closes the connection and answers no other."""
@@ -220,11 +220,11 @@ class Publisher(FrameReceiver):
             self.bytes_under_way -= len(publication.body)
             if publication.deadline_s == _NEVER_S:
                 self._expired_count -= 1
-            self._owner.on_refused(self, publication, text)
+            self._owner._on_refused(self, publication, text)
 
     def lost(self, error: Exception | None) -> None:
         """Report the unanswered publications to the owner."""
-        self._owner.on_lost(self, self.take_under_way(), error)
+        self._owner._on_lost(self, self.take_under_way(), error)
 
     def take_under_way(self) -> deque[Publication]:
         """Remove and return all unanswered publications."""

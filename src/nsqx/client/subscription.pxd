@@ -21,6 +21,8 @@ cdef class Message:
     cdef readonly int64_t timestamp
     cdef readonly unsigned int attempts
     cdef readonly bint is_detached
+    cdef public object value
+    cdef public object error
     cdef int _state
     cdef Subscription _subscription
 
@@ -59,4 +61,5 @@ cdef class Subscription(FrameReceiver):
     @cython.locals(is_sent=bint)
     cpdef requeue(self, Message message, double delay_s, bint backoff)
     cpdef touch(self, Message message)
+    cpdef end_close(self)
     cdef _close_if_done(self)

@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """The messages of one consumer connection, and their answers.
 
 A subscription keeps the counts of its connection (RDY, in flight). ``rdy`` decides the RDY count, and ``dispatcher``
@@ -36,9 +37,11 @@ class Message:
         timestamp: Time of the publish, in nanoseconds since 1970.
         attempts: Number of deliveries, including this one.
         is_detached: True after ``answer_later``.
+        value: The body as the codec of the consumer has decoded it; without a codec, the body.
+        error: Why the handler failed. Set before ``on_give_up`` is called; None if it was not handled this time.
     """
 
-    __slots__ = ("_state", "_subscription", "attempts", "body", "id", "is_detached", "timestamp")
+    __slots__ = ("_state", "_subscription", "attempts", "body", "error", "id", "is_detached", "timestamp", "value")
     __signature__ = ConstructorSignature()
 
     id: bytes
@@ -46,6 +49,8 @@ class Message:
     timestamp: int
     attempts: int
     is_detached: bool
+    value: Any
+    error: Exception | None
     _state: int
     _subscription: Subscription
 
@@ -94,6 +99,10 @@ class Message:
         """Address of the nsqd that delivered the message."""
         return self._subscription.connection.address
 
+    def _failed(self) -> None:
+        """Raise the backoff level, for a message that is given up."""
+        self._subscription.failed()
+
     def _answered_before(self) -> AlreadyAnswered:
         how = "finished" if self._state == _FINISHED else "requeued"
         return AlreadyAnswered(f"message {self.id.decode('ascii', 'replace')} was already {how}")
@@ -108,8 +117,8 @@ annotate_returns(Message, finish="bool", touch="bool")
 class Subscription(FrameReceiver):
     """The messages of one connection.
 
-    Calls ``on_answer_failed(subscription, text, is_harmless)``, ``on_close_wait(subscription)`` and
-    ``on_lost(subscription, error)`` of ``owner``. Messages go to ``dispatcher``; outcomes go to ``rdy`` while
+    Calls ``_on_answer_failed(subscription, text, is_harmless)``, ``_on_close_wait(subscription)`` and
+    ``_on_lost(subscription, error)`` of ``owner``. Messages go to ``dispatcher``; outcomes go to ``rdy`` while
     ``is_backing_off``.
     """
 
@@ -173,6 +182,8 @@ class Subscription(FrameReceiver):
         message.timestamp = reader.message_timestamp()
         message.attempts = reader.message_attempts()
         message.is_detached = False
+        message.value = message.body
+        message.error = None
         message._state = _UNANSWERED
         message._subscription = self
         self.in_flight_count += 1
@@ -190,18 +201,17 @@ class Subscription(FrameReceiver):
     def response(self, data: bytes) -> None:
         """Handle CLOSE_WAIT: nsqd sends no more messages. Close when all messages are answered."""
         if data == _CLOSE_WAIT:
-            self.is_closing = True
-            self._owner.on_close_wait(self)
-            self._close_if_done()
+            self._owner._on_close_wait(self)
+            self.end_close()
 
     def refusal(self, text: str) -> None:
         """Report an error frame. After any error not in ``_NON_FATAL``, nsqd closes the connection."""
-        self._owner.on_answer_failed(self, text, text.startswith(_NON_FATAL))
+        self._owner._on_answer_failed(self, text, text.startswith(_NON_FATAL))
 
     def lost(self, error: Exception | None) -> None:
         """Report the end of the connection to the owner."""
         self.ready_count = 0
-        self._owner.on_lost(self, error)
+        self._owner._on_lost(self, error)
 
     # To nsqd
 
@@ -219,7 +229,7 @@ class Subscription(FrameReceiver):
         if is_sent:
             encode.append_finish(self.connection.output, message.id)
             self.connection.flush_soon()
-        if self.is_backing_off:
+        if self.is_backing_off and message.error is None:
             self._rdy.succeeded()
         if self.is_closing:
             self._close_if_done()
@@ -242,6 +252,10 @@ class Subscription(FrameReceiver):
             self._close_if_done()
         return is_sent
 
+    def failed(self) -> None:
+        """Count a failure that is not answered with REQ."""
+        self._rdy.failed()
+
     def touch(self, message: Message) -> bool:
         """Send TOUCH."""
         if self.connection.is_closed:
@@ -252,6 +266,11 @@ class Subscription(FrameReceiver):
     def start_close(self) -> None:
         """Send CLS. nsqd answers CLOSE_WAIT and sends no more messages."""
         self.connection.send(requests.START_CLOSE)
+
+    def end_close(self) -> None:
+        """Close the connection as soon as it has no messages in flight."""
+        self.is_closing = True
+        self._close_if_done()
 
     def _close_if_done(self) -> None:
         if self.is_closing and self.in_flight_count <= 0:

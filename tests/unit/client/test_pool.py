@@ -7,7 +7,7 @@ from nsqx.client import pool as pool_module
 from nsqx.client.discovery import Discovery
 from nsqx.client.options import Options
 from nsqx.client.pool import MAX_RETRY_DELAY_S, Pool, retry_delay_s
-from nsqx.errors import ConnectFailed, LookupFailed
+from nsqx.errors import ConnectFailed, ConnectionClosed, LookupFailed
 
 
 def test_delays_double_up_to_the_limit():
@@ -47,10 +47,10 @@ class Network:
             raise LookupFailed("no nsqlookupd")
         return self.listed
 
-    def on_open(self, connection):
+    def _on_open(self, connection):
         self.opened.put_nowait(connection)
 
-    def on_unreachable(self, error):
+    def _on_unreachable(self, error):
         self.unreachable.put_nowait(str(error))
 
     def pool(self, *named, lookupds=()):
@@ -64,9 +64,11 @@ async def test_every_given_nsqd_is_connected_and_reconnected(monkeypatch):
     pool.start()
     connections = [await network.opened.get() for _ in range(2)]
     assert sorted(each.address for each in connections) == ["a:1", "b:1"]
-    pool.lost(connections[0])
+    pool.lost(connections[0], ConnectionClosed("a:1: gone"))
     again = await network.opened.get()
     assert again.address == connections[0].address
+    assert str(pool.last_error) == "a:1: gone"
+    assert pool.failures == {}
     await pool.close()
     assert connections[1].is_closed
     assert again.is_closed
@@ -94,7 +96,7 @@ async def test_nsqds_are_added_and_removed_as_nsqlookupd_lists_them(monkeypatch)
     assert (first.address, second.address) == ("a:1", "b:1")
     assert not first.is_closed, "a connected nsqd is kept"
     network.up.remove("a:1")
-    pool.lost(first)
+    pool.lost(first, ConnectionClosed("a:1: gone"))
     await until(lambda: "a:1" not in pool._tasks, "a lost nsqd that is no longer listed is removed")
     await pool.close()
 

@@ -18,13 +18,13 @@ class Owner:
         self.refused = []
         self.lost = []
 
-    def on_room(self, publisher):
+    def _on_room(self, publisher):
         self.rooms += 1
 
-    def on_refused(self, publisher, publication, text):
+    def _on_refused(self, publisher, publication, text):
         self.refused.append((publication, text))
 
-    def on_lost(self, publisher, publications, error):
+    def _on_lost(self, publisher, publications, error):
         self.lost.append((list(publications), error))
 
 

@@ -18,7 +18,8 @@ def source_node(value):
     """Return the syntax tree of a class or function from its source file."""
     node = ast.parse((PACKAGE / Path(*value.__module__.split(".")[1:])).with_suffix(".py").read_text())
     for name in value.__qualname__.split("."):
-        (node,) = (each for each in node.body if getattr(each, "name", "") == name)
+        # The last one of overloads is the implementation.
+        *_, node = (each for each in node.body if getattr(each, "name", "") == name)
     return node
 
 
@@ -35,8 +36,10 @@ def public_callables():
         name, value = pending.popitem()
         if inspect.ismodule(value) or inspect.isclass(value):
             members = {f"{name}.{key}": each for key, each in vars(value).items() if not key.startswith("_")}
-            home = value.__name__ if inspect.ismodule(value) else value.__module__
-            pending |= {key: each for key, each in members.items() if getattr(each, "__module__", "") == home}
+            home = "nsqx.client" if inspect.ismodule(value) else value.__module__
+            pending |= {
+                key: each for key, each in members.items() if str(getattr(each, "__module__", "")).startswith(home)
+            }
         if inspect.isclass(value) and constructor(value) is None:
             continue
         if callable(value):

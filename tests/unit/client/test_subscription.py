@@ -17,13 +17,13 @@ class Owner:
     def __init__(self):
         self.events = []
 
-    def on_close_wait(self, subscription):
+    def _on_close_wait(self, subscription):
         self.events.append("close wait")
 
-    def on_answer_failed(self, subscription, text, is_harmless):
+    def _on_answer_failed(self, subscription, text, is_harmless):
         self.events.append((text, is_harmless))
 
-    def on_lost(self, subscription, error):
+    def _on_lost(self, subscription, error):
         self.events.append("lost")
 
     def failed(self):
@@ -172,7 +172,7 @@ async def test_a_slow_function_yields_to_the_event_loop(monkeypatch):
     assert handled == [0, 1, 2, 3]
     await asyncio.sleep(0)
     assert handled == [0, 1, 2, 3, 4]
-    await harness.dispatcher.close()
+    await harness.dispatcher.close(1.0)
 
 
 async def test_a_coroutine_that_never_waits_needs_one_worker():
@@ -186,7 +186,7 @@ async def test_a_coroutine_that_never_waits_needs_one_worker():
     sent = await harness.sent() + await harness.sent()
     assert sent.count(b"FIN ") == 100
     assert len(tasks) == 1
-    await harness.dispatcher.close()
+    await harness.dispatcher.close(1.0)
 
 
 async def test_waiting_coroutines_run_concurrently_up_to_the_limit():
@@ -206,7 +206,7 @@ async def test_waiting_coroutines_run_concurrently_up_to_the_limit():
     for _ in range(5):
         await asyncio.sleep(0)
     assert sorted(running) == list(range(10))
-    await harness.dispatcher.close()
+    await harness.dispatcher.close(1.0)
 
 
 async def test_a_message_with_too_many_attempts_is_not_handled():
