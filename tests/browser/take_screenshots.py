@@ -108,14 +108,14 @@ def preview_seek(page: "Page") -> None:
     page.get_by_role("table", name="Effect per node").wait_for()
 
 
-def by_rate(page: "Page") -> None:
+def has_rows(page: "Page") -> None:
     page.get_by_role("row").nth(3).wait_for()
 
 
 Preparation = Callable[["Page"], None] | None
 
 PICTURES: dict[str, tuple[str, Preparation]] = {
-    "topics": ("topics?sort=-rate", by_rate),
+    "topics": ("topics", has_rows),
     "topic": ("topics/orders?span=5+min", None),
     "channel": ("topics/orders/billing?span=5+min", None),
     "messages": ("topics/orders?view=messages", follow),
@@ -126,6 +126,8 @@ PICTURES: dict[str, tuple[str, Preparation]] = {
     "browse": (f"topics/{LOGGED}?view=browse", show_stored),
     "seek": (f"topics/{LOGGED}/fraud-check", preview_seek),
     "dead": (f"topics/{LOGGED}?view=dead", select_letters),
+    "channels": ("channels", has_rows),
+    "consumers": ("consumers", has_rows),
     "nodes": ("nodes", None),
     "node": ("nodes/{node}", None),
     "lookup": ("lookup", None),
@@ -136,7 +138,7 @@ PICTURES: dict[str, tuple[str, Preparation]] = {
 LOOKS = {"light": {}, "dark": {"color_scheme": "dark"}, "phone": PHONE}
 IN_THE_DOCUMENTATION = {
     "light": (
-        *("topics", "topic", "channel", "messages", "confirm", "outcome", "nodes", "activity"),
+        *("topics", "topic", "channel", "messages", "confirm", "outcome", "nodes", "activity", "channels", "consumers"),
         *("log", "browse", "seek", "dead"),
     ),
     "dark": ("topics", "topic"),

@@ -32,6 +32,11 @@ class Answers(Generic[_T]):
         """A text with the daemon and the reason for each failure."""
         return [f"{daemon}: {error.reason}" for daemon, error in self.failures]
 
+    @property
+    def plain_problems(self) -> list[str]:
+        """The problems in plain words instead of Go's."""
+        return [f"{daemon}: {error.plain}" for daemon, error in self.failures]
+
     def failure(self, kind: str) -> RequestFailed:
         """Return the error about the failures in the wording of Go's nsqadmin and nsq_stat."""
         reasons = "\n".join(str(error) for _, error in self.failures)
@@ -44,7 +49,7 @@ class Answers(Generic[_T]):
     def require_all(self) -> Answers[_T]:
         """Return the answers; raises RequestFailed if a daemon failed."""
         if self.failures:
-            raise RequestFailed("; ".join(self.problems))
+            raise RequestFailed("; ".join(self.problems), plain="; ".join(self.plain_problems))
         return self
 
 

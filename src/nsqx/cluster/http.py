@@ -1,7 +1,7 @@
 """HTTP requests to nsqd and nsqlookupd: credentials, timeouts, a repetition over HTTPS, and the text of each failure.
 
 A daemon that requires HTTPS answers 403 with its HTTPS port, as Go's nsqd does; the request is then repeated there.
-Failures have the wording of Go's HTTP client. Does not know the meaning of the answers.
+Failures have the wording of Go's HTTP client, and the same in plain words. Does not know the meaning of the answers.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class HTTPSession:
                     max_body_size=self.max_body_size,
                 )
         except HTTPRequestFailed as error:
-            raise RequestFailed(_reason(url, error), of=f"{method.capitalize()} {quote(url)}") from None
+            of = f"{method.capitalize()} {quote(url)}"
+            raise RequestFailed(_reason(url, error), of=of, plain=_plain_reason(url, error)) from None
 
 
 def https_url(url: str, refusal: HTTPAnswer) -> str | None:
@@ -97,7 +98,8 @@ def body_of(answer: HTTPAnswer) -> bytes:
         return answer.body
     text = f"got response {answer.status} {_phrase(answer.status)} {quote(answer.body[:_MAX_QUOTED])}"
     code, numbers = _refusal(answer.body)
-    raise RequestFailed(text, status=answer.status, code=code, numbers=numbers)
+    plain = f"the answer is {answer.status} {_phrase(answer.status)}".rstrip() + (f", {code}" if code else "")
+    raise RequestFailed(text, plain=plain, status=answer.status, code=code, numbers=numbers)
 
 
 def _refusal(body: bytes) -> tuple[str, dict[str, int]]:
@@ -156,4 +158,20 @@ def _reason(url: str, failure: HTTPRequestFailed) -> str:
         return f"dial tcp {address}: connect: {text[:1].lower()}{text[1:]}"
     if str(failure).endswith(_CUT_OFF):
         return "EOF"
+    return str(failure).rpartition(f"{url}: ")[2]
+
+
+def _plain_reason(url: str, failure: HTTPRequestFailed) -> str:
+    """Return the reason of a failure in plain words, without the address."""
+    cause = failure.__context__
+    if isinstance(cause, TimeoutError) and cause.errno is None:
+        return "no answer in time"
+    if isinstance(cause, socket.gaierror):
+        return f"unknown host {urlsplit(url).hostname}"
+    if isinstance(cause, ssl.SSLError):
+        return f"TLS: {getattr(cause, 'verify_message', '') or getattr(cause, 'reason', '') or cause}"
+    if isinstance(cause, OSError) and cause.errno:
+        return os.strerror(cause.errno).lower()
+    if str(failure).endswith(_CUT_OFF):
+        return "the connection was closed before the end of the answer"
     return str(failure).rpartition(f"{url}: ")[2]

@@ -43,9 +43,9 @@ class NsqdClient(DaemonClient):
             query["include_mem"] = "false"
         return await self._ask("GET", "/stats", {name: value for name, value in query.items() if value})
 
-    async def dead(self, topic: str, channel: str = "", offset: str = "", count: str = "") -> Any:
+    async def dead(self, topic: str, channel: str = "", offset: str = "", skip: str = "", count: str = "") -> Any:
         """Return the answer of /dead: letters of a topic. The status of the error is 404 if there are none."""
-        query = {"topic": topic, "channel": channel, "offset": offset, "count": count}
+        query = {"topic": topic, "channel": channel, "offset": offset, "skip": skip, "count": count}
         return await self.get("/dead", **{name: value for name, value in query.items() if value})
 
     async def change_dead(self, action: str, topic: str, channel: str, offsets: list[str], count: int) -> Any:
@@ -85,8 +85,14 @@ def _object_with(answer: Any, key: str) -> dict[str, Any]:
 
 def topics_of(stats: bytes) -> list[dict[str, Any]]:
     """Return the topics in an answer of /stats; raises RequestFailed."""
-    document = decode(stats)
+    topics: list[dict[str, Any]] = stats_of(stats)["topics"]
+    return topics
+
+
+def stats_of(stats: bytes) -> dict[str, Any]:
+    """Return an answer of /stats, with a list of topics; raises RequestFailed."""
+    document: dict[str, Any] = decode(stats)
     topics = objects(document, "topics") or []
     if "topics" not in document:
         raise RequestFailed("the answer is not from nsqd")
-    return topics
+    return {**document, "topics": topics}

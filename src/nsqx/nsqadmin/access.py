@@ -73,6 +73,8 @@ class Access:
     def __init__(self, options: NsqadminOptions, log: Log) -> None:
         """Raises ConfigError."""
         self._options = options
+        # The browser sends the cookie of "/" to all clusters, so each has a name of its own.
+        self._cookie = f"{COOKIE}-{options.cluster_name}" if options.cluster_name else COOKIE
         self._log = log
         self._trusted = trusted_networks(options)
         self._config_network = config_network(options)
@@ -198,7 +200,7 @@ class Access:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             role = max(role, self.role_of_token(request, token.strip(), now_s))
-        session = self._sessions.get(request.cookies.get(COOKIE, ""))
+        session = self._sessions.get(request.cookies.get(self._cookie, ""))
         if session is not None and session[0] > now_s:
             role = max(role, session[1])
         return role
@@ -216,14 +218,14 @@ class Access:
         return key
 
     def close_session(self, request: Request) -> None:
-        self._sessions.pop(request.cookies.get(COOKIE, ""), None)
+        self._sessions.pop(request.cookies.get(self._cookie, ""), None)
 
     def cookie(self, request: Request, key: str) -> str:
         """Return the Set-Cookie header for a session; an empty ``key`` deletes the cookie."""
         host = request.client.host if request.client else ""
         age_s = int(SESSION_S) if key else 0
         parts = [
-            f"{COOKIE}={key}",
+            f"{self._cookie}={key}",
             f"Path={self._options.base_path}",
             f"Max-Age={age_s}",
             "HttpOnly",

@@ -200,6 +200,13 @@ class GraphiteRate(TypedDict):
 # The API of the page
 
 
+class ClusterLinkDocument(TypedDict):
+    """A cluster of this nsqadmin."""
+
+    name: str
+    path: Annotated[str, "The base path of its pages and its API, with a slash at the end."]
+
+
 class SettingsDocument(TypedDict):
     """The settings of the page. A caller without a role gets only the required fields."""
 
@@ -211,6 +218,8 @@ class SettingsDocument(TypedDict):
     may_consume: Annotated[bool, "True if the caller may read the bodies of messages."]
     may_operate: bool
     user: str
+    cluster: Annotated[str, "The name of the cluster; empty if there is only one."]
+    clusters: Annotated[list[ClusterLinkDocument], "All clusters of this nsqadmin; empty if there is only one."]
     poll_interval_s: NotRequired[float]
     history_window_s: NotRequired[float]
     messages: NotRequired[Annotated[bool, "False if reading and publishing messages are disabled."]]
@@ -269,6 +278,60 @@ class MissingNodeDocument(TypedDict):
     topics: int | None
 
 
+class AlertDocument(TypedDict):
+    """A condition that an operator should look into."""
+
+    rule: str
+    title: str
+    severity: Literal["critical", "warning", "info"]
+    state: Annotated[
+        Literal["pending", "firing", "resolved"], "`pending`: the condition holds for less than the rule's time."
+    ]
+    topic: Annotated[str, "Empty for an alert about an nsqd."]
+    channel: Annotated[str, "Empty for an alert about an nsqd or a topic."]
+    node: Annotated[str, "The HTTP address of an nsqd; empty for other alerts."]
+    unit: Annotated[Literal["messages", "seconds", "share", ""], "The unit of the value and of the threshold."]
+    value: Annotated[float, "The last value for which the condition held."]
+    threshold: float
+    since_s: Annotated[float, "The time since which the condition holds, in seconds since 1970."]
+    fired_s: SecondsField | None
+    resolved_s: SecondsField | None
+    summary: str
+
+
+class AlertRuleDocument(TypedDict):
+    """A rule, as it applies where no table with a glob matches."""
+
+    rule: str
+    title: str
+    unit: Literal["messages", "seconds", "share", ""]
+    threshold: float
+    for_s: Annotated[float, "The condition must hold for this time."]
+    keep_firing_for_s: Annotated[float, "The alert is resolved when the condition has not held for this time."]
+    window_s: Annotated[float, "The time over which the condition is measured; 0: the last value."]
+    severity: Literal["critical", "warning", "info"]
+    enabled: bool
+
+
+class AlertWebhookDocument(TypedDict):
+    """The webhook that gets the alerts."""
+
+    waiting: Annotated[int, "The number of messages that are not sent yet."]
+    problem: Annotated[str, "The reason why the last attempt failed, or empty."]
+
+
+class AlertsDocument(TypedDict):
+    """All alerts of the cluster."""
+
+    counts: Annotated[dict[str, int], "`firing`, `pending`, and the firing ones by severity."]
+    alerts: Annotated[list[AlertDocument], "Firing and pending ones, by severity, the longest first; at most 1,000."]
+    omitted: Annotated[int, "The number of further alerts."]
+    resolved: Annotated[list[AlertDocument], "The latest 200, newest first."]
+    rules: list[AlertRuleDocument]
+    webhook: AlertWebhookDocument | None
+    message: WarningField
+
+
 class PollHealth(TypedDict):
     """The last poll of the cluster."""
 
@@ -278,11 +341,30 @@ class PollHealth(TypedDict):
     nodes: Annotated[int, "The number of nsqds that were polled."]
     totals: dict[str, float]
     trouble: TroubleDocument
+    alerts: Annotated[dict[str, int], "The number of alerts: `firing`, `pending`, `critical`, `warning`, `info`."]
     missing: list[MissingNodeDocument]
     message: WarningField
 
 
-class OverviewRow(TypedDict):
+class _BacklogFields(TypedDict):
+    rate: Annotated[float, "Messages that came in, per second."]
+    rate_out: Annotated[float, "Messages that left the channels, per second; of a topic, the sum over its channels."]
+    oldest_at_s: Annotated[
+        SecondsField | None,
+        "About when the oldest message was published that waits or is in flight; null without one, and if no nsqd "
+        "reports it, as Go's nsqd.",
+    ]
+    drain: Annotated[
+        Literal["", "draining", "growing", "steady"],
+        "What the backlog does; empty if nothing waits. A topic is as its worst channel.",
+    ]
+    drain_s: Annotated[float | None, "Seconds until a draining backlog is gone, at the rates of the last half minute."]
+    backlog: Annotated[bool, "True if a message has waited for a minute, or if the backlog grows."]
+    requeued_per_min: Annotated[int, "Requeues in the last minute."]
+    timed_out_per_min: Annotated[int, "Timeouts in the last minute."]
+
+
+class OverviewRow(_BacklogFields):
     """A topic. Rates are per second."""
 
     name: str
@@ -297,7 +379,6 @@ class OverviewRow(TypedDict):
     depth: int
     backend_depth: int
     message_count: int
-    rate: float
     in_flight: int
     deferred: int
     requeue_count: int
@@ -308,11 +389,116 @@ class OverviewRow(TypedDict):
     sparkline: Annotated[list[float | None], "The rate, oldest first."]
 
 
+class ListedChannel(_BacklogFields):
+    """A channel of the cluster, summed over its nsqds. Rates are per second."""
+
+    topic: str
+    name: str
+    trouble: list[Literal["no_consumer", "growing", "timing_out"]]
+    latency_ns: Annotated[
+        dict[str, float], "Time from publish to finish on the slowest nsqd, by percentile; empty if it is not measured."
+    ]
+    nodes: int
+    missing_nodes: int
+    stranded: int
+    paused: bool
+    depth: int
+    backend_depth: int
+    message_count: int
+    in_flight: int
+    deferred: int
+    requeue_count: int
+    requeued: float
+    timeout_count: int
+    timed_out: float
+    clients: int
+
+
+class _ListHead(TypedDict):
+    time_s: SecondsField | None
+    total: Annotated[int, "All entries."]
+    found: Annotated[int, "The entries that match; the list has the first ones, up to the limit."]
+
+
+class ChannelList(_ListHead):
+    """Channels of all topics, at the last poll."""
+
+    channels: list[ListedChannel]
+
+
+class ListedConsumer(TypedDict):
+    """The connections of one consumer to a channel: those with the same client id, host name and user agent."""
+
+    topic: str
+    channel: str
+    client_id: str
+    hostname: str
+    user_agent: str
+    connections: int
+    nodes: list[str]
+    ready_count: int
+    in_flight_count: int
+    finish_count: int
+    requeue_count: int
+    message_count: int
+    finished_per_s: Annotated[float | None, "Null if the consumers were not read shortly before."]
+    connected_at_s: Annotated[int, "When the last of the connections was opened; seconds since 1970."]
+    paused: Annotated[bool, "True if the channel is paused on a node."]
+    tls: Annotated[bool, "True if every connection uses TLS."]
+    remote_addresses: list[str]
+
+
+class ConsumerListing(_ListHead):
+    """Consumers of all channels."""
+
+    consumers: list[ListedConsumer]
+    message: WarningField
+
+
+class ListedNode(TypedDict):
+    """The numbers of an nsqd at its last answer. Null is what it does not report."""
+
+    address: str
+    implementation: Literal["nsqx", "go"]
+    version: Annotated[str, "The NSQ release."]
+    nsqx_version: Annotated[str, "The version of nsqx; empty for Go's nsqd."]
+    health: str
+    start_s: SecondsField | None
+    memory_bytes: Annotated[int | None, "Resident memory of nsqx; the heap in use of Go's nsqd."]
+    disk_free_bytes: int | None
+    disk_size_bytes: int | None
+    connections: Annotated[int | None, "Consumers and producers."]
+    answered_s: SecondsField
+    consumers: Annotated[int, "Connections of consumers to channels."]
+    topics: int
+    channels: int
+    depth: Annotated[int, "Messages waiting in topics and channels."]
+    rate: Annotated[float, "Messages published, per second."]
+    rate_out: Annotated[float, "Messages that left the channels, per second."]
+
+
+class NodeNumbersList(TypedDict):
+    """All nsqds that have answered and that the cluster lists."""
+
+    nodes: list[ListedNode]
+
+
 class OverviewDocument(PollHealth):
     """The last poll of the cluster, with all topics."""
 
     sparkline_s: Annotated[float, "The time that a sparkline covers."]
     topics: list[OverviewRow]
+
+
+class HistoryEventDocument(TypedDict):
+    """A restart."""
+
+    kind: Annotated[
+        Literal["nsqd_started", "nsqadmin_stopped"], "`nsqadmin_stopped`: nothing was measured until `until_s`."
+    ]
+    time_s: SecondsField
+    until_s: SecondsField
+    node: Annotated[str, "The nsqd; empty for nsqadmin."]
 
 
 class HistoryDocument(TypedDict):
@@ -321,8 +507,10 @@ class HistoryDocument(TypedDict):
     topic: str
     channel: NotRequired[str]
     interval_s: float
+    step_s: NotRequired[Annotated[float, "The time of the coarsest points; 0 if all are polls. Only with `span`."]]
     times_s: list[SecondsField]
     series: dict[str, list[float | None]]
+    events: NotRequired[Annotated[list[HistoryEventDocument], "The restarts, oldest first. Only with `span`."]]
 
 
 class StrandedTopic(TypedDict):

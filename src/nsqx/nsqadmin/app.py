@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from nsqx.log import Log
     from nsqx.net.requests import Handler as RouterHandler
     from nsqx.net.responses import Response as FixedAnswer
+    from nsqx.nsqadmin.alerting import AlertAPI
     from nsqx.nsqadmin.api import ActionAPI, ClusterQueryAPI
     from nsqx.nsqadmin.config_api import ConfigAPI
     from nsqx.nsqadmin.graphite import GraphiteAPI
     from nsqx.nsqadmin.inventory_api import InventoryAPI
+    from nsqx.nsqadmin.lists_api import ListsAPI
     from nsqx.nsqadmin.live import LiveAPI
     from nsqx.nsqadmin.messages import MessageAPI
     from nsqx.nsqadmin.operations import OperationAPI
@@ -52,6 +54,9 @@ _PAGES = (
     "/topics",
     "/topics/:topic",
     "/topics/:topic/:channel",
+    "/alerts",
+    "/channels",
+    "/consumers",
     "/nodes",
     "/nodes/:node",
     "/counter",
@@ -78,6 +83,8 @@ class Handlers:
     actions: ActionAPI
     operations: OperationAPI
     live: LiveAPI
+    alerts: AlertAPI
+    lists: ListsAPI
     inventory: InventoryAPI
     messages: MessageAPI
     logs: TopicLogAPI
@@ -140,10 +147,14 @@ def _routes(options: NsqadminOptions, handlers: Handlers) -> Router:
     change("POST", "/api/login", config.login, Role.NOBODY)
     change("POST", "/api/logout", config.logout, Role.NOBODY)
     add("GET", "/api/overview", handlers.live.overview, Role.VIEW)
+    add("GET", "/api/overview/channels", handlers.lists.channels, Role.VIEW)
+    add("GET", "/api/overview/consumers", handlers.lists.consumers, Role.VIEW)
+    add("GET", "/api/overview/nodes", handlers.lists.nodes, Role.VIEW)
     add("GET", "/api/health", handlers.live.health, Role.VIEW)
     add("GET", "/api/history/topics/:topic", handlers.live.topic_history, Role.VIEW)
     add("GET", "/api/history/topics/:topic/:channel", handlers.live.channel_history, Role.VIEW)
     add("GET", "/api/stream", handlers.live.stream, Role.VIEW)
+    add("GET", "/api/alerts", handlers.alerts.alerts, Role.VIEW)
     add("GET", "/api/inventory", handlers.inventory.inventory, Role.VIEW)
     change("POST", "/api/nodes/:node", handlers.inventory.act)
     change("GET", "/api/tail/:topic", handlers.messages.tail, Role.CONSUME)

@@ -11,20 +11,34 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from nsqx.cluster.flow import Flow, messages_out
 from nsqx.names import is_ephemeral
 from nsqx.nsqadmin import trouble
+from nsqx.nsqadmin.backlog_state import BacklogState
 from nsqx.nsqadmin.history import Track, WallClock, condense
 from nsqx.nsqadmin.inventory import Holding, Holdings
 from nsqx.nsqadmin.trouble import TroubleList
 
 # The series in the history of a topic and of a channel, in storage order.
-CHANNEL_SERIES = ("rate", "depth", "in_flight", "deferred", "requeued", "timed_out", "clients", "missing_nodes")
+CHANNEL_SERIES = (
+    "rate",
+    "rate_out",
+    "depth",
+    "in_flight",
+    "deferred",
+    "requeued",
+    "timed_out",
+    "clients",
+    "missing_nodes",
+)
 TOPIC_SERIES = (*CHANNEL_SERIES, "channels_depth")
 
 MAX_SUBJECTS = 100_000
 SPARKLINE_POINTS = 30
 _COUNTERS = 3
 _DEPTH = CHANNEL_SERIES.index("depth")
+_REQUEUED = CHANNEL_SERIES.index("requeued")
+_TIMED_OUT = CHANNEL_SERIES.index("timed_out")
 _NEVER = -1_000_000_000
 
 
@@ -33,21 +47,26 @@ class Subject:
 
     __slots__ = (
         "backend_depth",
+        "backlog",
         "changed",
         "channels",
         "clients",
         "deferred",
         "depth",
         "in_flight",
+        "latency_ns",
         "message_count",
         "missing_nodes",
         "name",
         "nodes",
+        "oldest_ms",
         "paused",
         "poll",
         "rate",
+        "rate_out",
         "requeue_count",
         "requeued",
+        "requeued_poll",
         "row",
         "stranded",
         "timed_out",
@@ -62,7 +81,8 @@ class Subject:
         self.name = name
         self.topic = topic
         self.track = track
-        self.timed_out_poll = _NEVER
+        self.timed_out_poll = self.requeued_poll = _NEVER
+        self.backlog = BacklogState()
         self.channels: dict[str, Subject] = {}
         self.row: dict[str, Any] = {}
         self.changed = -1
@@ -75,14 +95,29 @@ class Subject:
         self.nodes = self.missing_nodes = self.stranded = 0
         self.depth = self.backend_depth = self.message_count = 0
         self.in_flight = self.deferred = self.requeue_count = self.timeout_count = self.clients = 0
-        self.rate = self.requeued = self.timed_out = 0.0
+        self.rate = self.rate_out = self.requeued = self.timed_out = 0.0
+        self.oldest_ms: int | None = None
         self.paused = False
+        self.latency_ns: dict[str, float] = {}
 
 
 class NodeCounters:
     """The counters of one nsqd at the last poll, in the order of its /stats: three for each topic and channel."""
 
-    __slots__ = ("_places", "counts", "per_s", "subjects", "time_s", "unfinished")
+    __slots__ = (
+        "_places",
+        "channels",
+        "clients",
+        "counts",
+        "depth",
+        "per_s",
+        "rate",
+        "rate_out",
+        "subjects",
+        "time_s",
+        "topics",
+        "unfinished",
+    )
 
     def __init__(self, time_s: float, before: NodeCounters | None) -> None:
         self.time_s = time_s
@@ -91,6 +126,9 @@ class NodeCounters:
         self.counts = array("q")
         self.unfinished = array("q")
         """The number of messages of each subject: waiting, in flight or deferred."""
+        self.rate = self.rate_out = 0.0
+        """Messages published to the topics and messages that left the channels, per second."""
+        self.topics = self.channels = self.clients = self.depth = 0
         self._places: dict[int, int] | None = None
 
     def place_of(self, subject: Subject, expected: int) -> int:
@@ -117,6 +155,8 @@ class ClusterStats:
         self.subject_count = 0
         self._nodes: dict[str, NodeCounters] = {}
         self._poll = 0
+        self._closed_s = 0.0
+        self._step_s = 0.0
 
     # A poll
 
@@ -128,6 +168,10 @@ class ClusterStats:
         """Record a failed poll: a gap in the history; the last values stay."""
         self.clock.tick(time_s)
         self.removed = []
+
+    def node(self, address: str) -> NodeCounters | None:
+        """Return the counters of one nsqd at its last answer; None if it has not answered."""
+        return self._nodes.get(address)
 
     def add_node(self, address: str, topics: list[dict[str, Any]], time_s: float) -> None:
         """Add the topics in the /stats of one nsqd; raise ValueError if they are not nsqd's."""
@@ -146,24 +190,35 @@ class ClusterStats:
             return
         _add(subject, stats)
         per_s = now.per_s
-        now.unfinished.append(stats["depth"])
-        subject.rate += per_s * _advance(subject, (stats["message_count"], 0, 0), before, now)[0]
+        rate = per_s * _advance(subject, (stats["message_count"], 0, 0), stats["depth"], before, now)[0]
+        subject.rate += rate
+        now.rate += rate
+        now.depth += stats["depth"]
+        now.topics += 1
         for channel in stats["channels"] or ():
             each = self._subject(subject.channels, channel["channel_name"], len(CHANNEL_SERIES), subject.name)
             if each is None:
                 continue
             _add(each, channel)
-            now.unfinished.append(channel["depth"] + channel["in_flight_count"] + channel["deferred_count"])
+            unfinished = channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
             each.in_flight += channel["in_flight_count"]
             each.deferred += channel["deferred_count"]
             each.requeue_count += channel["requeue_count"]
             each.timeout_count += channel["timeout_count"]
             each.clients += channel["client_count"]
             counters = channel["message_count"], channel["requeue_count"], channel["timeout_count"]
-            messages, requeues, timeouts = _advance(each, counters, before, now)
+            messages, requeues, timeouts, went = _advance(each, counters, unfinished, before, now)
             each.rate += per_s * messages
+            each.rate_out += per_s * went
+            now.rate_out += per_s * went
+            now.channels += 1
+            now.clients += channel["client_count"]
+            now.depth += channel["depth"]
             each.requeued += per_s * requeues
             each.timed_out += per_s * timeouts
+            latency = channel.get("e2e_processing_latency")
+            if latency and latency["percentiles"]:
+                _add_latency(each, latency["percentiles"])
 
     def _add_absent(self, holdings: Holdings) -> None:
         """Add the messages that a missing nsqd had."""
@@ -204,6 +259,8 @@ class ClusterStats:
             self._add_absent(holdings)
         for name in registered:
             self._subject(self.topics, name, len(TOPIC_SERIES))
+        self._step_s = time_s - self._closed_s if self._closed_s else 0.0
+        self._closed_s = time_s
         poll = self.clock.tick(time_s)
         self.removed = []
         found = TroubleList()
@@ -234,20 +291,72 @@ class ClusterStats:
             topic.clients += channel.clients
             topic.requeued += channel.requeued
             topic.timed_out += channel.timed_out
+            topic.rate_out += channel.rate_out
             own = self._troubles(channel, poll)
             found.add(topic.name, channel.name, own, channel.depth)
             kinds.update(dict.fromkeys(own))
-            _close(channel, poll, {"topic": topic.name, "trouble": own}, ())
+            self._judge(channel)
+            if trouble.GROWING in own:
+                channel.backlog.is_backlog = True
+            extra: dict[str, Any] = {"topic": topic.name, "trouble": own, "latency_ns": channel.latency_ns}
+            self._close_subject(channel, poll, extra, ())
         if not channel_count and topic.depth:
             kinds[trouble.NO_CONSUMER] = None
             found.add(topic.name, "", [trouble.NO_CONSUMER], topic.depth)
+        self._judge(topic, is_topic=True)
+        topic.backlog.join(channel.backlog for channel in topic.channels.values() if channel.poll == poll)
         extra = {
             "channels": channel_count,
             "channels_depth": channels_depth,
             "channel_message_count": channel_messages,
             "trouble": [kind for kind in trouble.KINDS if kind in kinds],
         }
-        _close(topic, poll, extra, (channels_depth,))
+        self._close_subject(topic, poll, extra, (channels_depth,))
+
+    def _judge(self, subject: Subject, *, is_topic: bool = False) -> None:
+        """Judge the backlog of a channel, or the messages of a topic that no channel has."""
+        # The first poll of a subject has no rates. Messages leave a topic when its channels get them.
+        is_first = not self._step_s or subject.track.last < 0
+        rates = None if is_first else Flow(subject.rate, 0.0 if is_topic else subject.rate_out)
+        subject.backlog.judge(subject.depth, subject.oldest_ms, rates, self._step_s, self._closed_s)
+
+    def _close_subject(
+        self, subject: Subject, poll: int, extra: dict[str, Any], more_values: tuple[float, ...]
+    ) -> None:
+        values = _values(subject)
+        if subject.nodes:  # if no node was measured: a gap, not a zero
+            subject.track.put(poll, (*values, *more_values))
+        if subject.requeued:
+            subject.requeued_poll = poll
+        if subject.timed_out:
+            subject.timed_out_poll = poll
+        row: dict[str, Any] = {
+            **_row(subject, extra),
+            "requeued_per_min": self._per_minute(subject, _REQUEUED, subject.requeued_poll),
+            "timed_out_per_min": self._per_minute(subject, _TIMED_OUT, subject.timed_out_poll),
+        }
+        if row != subject.row:
+            subject.row = row
+            subject.changed = poll
+
+    def _per_minute(self, subject: Subject, series: int, last_poll: int) -> int:
+        """Return how many messages a rate was in the last minute; ``last_poll`` is the last one at which it was not 0.
+
+        Polls can be late, so each rate counts for the time since the poll before it.
+        """
+        clock = self.clock
+        number = clock.number
+        now_s = clock.time_s(number)
+        oldest = max(0, number - clock.capacity + 1)
+        if last_poll < oldest or now_s - clock.time_s(last_poll) >= trouble.WINDOW_S:
+            return 0
+        count = 0.0
+        while number > oldest and now_s - clock.time_s(number) < trouble.WINDOW_S:
+            rate = subject.track.value(series, number)
+            if rate:
+                count += rate * (clock.time_s(number) - clock.time_s(number - 1))
+            number -= 1
+        return round(count)
 
     def _troubles(self, channel: Subject, poll: int) -> list[str]:
         """Return the kinds of trouble of a channel."""
@@ -288,7 +397,7 @@ class ClusterStats:
         ):
             totals[key] = sum(row[key] for row in rows)
         totals["channel_message_count"] = sum(row["channel_message_count"] for row in rows)
-        for key in ("rate", "requeued", "timed_out"):
+        for key in ("rate", "rate_out", "requeued", "timed_out", "requeued_per_min", "timed_out_per_min"):
             totals[key] = round(sum(row[key] for row in rows), 3)
         return totals
 
@@ -313,6 +422,10 @@ class ClusterStats:
                 held[subject.name] = Holding(unfinished, {})
         return held
 
+    def nodes_with(self, subject: Subject) -> set[str]:
+        """Return the nsqds that had a topic or channel at their last answer."""
+        return {address for address, node in self._nodes.items() if subject in node.subjects}
+
     def present_topics(self) -> Iterator[Subject]:
         """Yield the topics of the last poll."""
         return (topic for topic in self.topics.values() if topic.row)
@@ -320,6 +433,21 @@ class ClusterStats:
     def channel_rows(self, topic: Subject) -> list[dict[str, Any]]:
         """Return the rows of a topic's channels at the last poll, sorted by name."""
         return [topic.channels[name].row for name in sorted(topic.channels) if topic.channels[name].row]
+
+    def value_before(self, channel: Subject, series: str, ago_s: float) -> float | None:
+        """Return the value of one series that was measured this long ago; None if it is not remembered."""
+        number = self.clock.at(self.clock.time_s(self.clock.number) - ago_s)
+        return None if number is None else channel.track.value(CHANNEL_SERIES.index(series), number)
+
+    def mean_since(self, channel: Subject, series: str, span_s: float) -> float | None:
+        """Return the mean of one series over a time that ends now; None if the history is shorter."""
+        clock = self.clock
+        first = clock.at(clock.time_s(clock.number) - span_s)
+        if first is None:
+            return None
+        values = channel.track.series(CHANNEL_SERIES.index(series), range(first + 1, clock.number + 1))
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
 
     def sparkline(self, topic: Subject) -> list[float | None]:
         """Return a topic's recent rate in a few points."""
@@ -337,6 +465,9 @@ class ClusterStats:
 
 def _add(subject: Subject, stats: dict[str, Any]) -> None:
     subject.nodes += 1
+    oldest_ms = stats.get("oldest_ms")
+    if oldest_ms is not None:
+        subject.oldest_ms = max(oldest_ms, subject.oldest_ms or 0)
     subject.depth += stats["depth"]
     subject.backend_depth += stats["backend_depth"]
     subject.message_count += stats["message_count"]
@@ -345,32 +476,57 @@ def _add(subject: Subject, stats: dict[str, Any]) -> None:
 
 
 def _advance(
-    subject: Subject, counters: tuple[int, int, int], before: NodeCounters | None, now: NodeCounters
-) -> tuple[int, int, int]:
-    """Store one node's counters; return their growth since the last poll."""
+    subject: Subject,
+    counters: tuple[int, int, int],
+    unfinished: int,
+    before: NodeCounters | None,
+    now: NodeCounters,
+) -> tuple[int, int, int, int]:
+    """Store one node's counters; return their growth since the last poll, and how many messages left."""
     expected = len(now.subjects)
     now.subjects.append(subject)
     now.counts.extend(counters)
+    now.unfinished.append(unfinished)
     if before is None:
-        return 0, 0, 0
+        return 0, 0, 0, 0
     place = before.place_of(subject, expected)
     if place < 0:
-        return counters
+        return (*counters, messages_out(counters[0], 0, unfinished))
     counts = before.counts
     messages, requeues, timeouts = counters
     messages -= counts[place]
     requeues -= counts[place + 1]
     timeouts -= counts[place + 2]
     if messages < 0 or requeues < 0 or timeouts < 0:  # the node restarted and counts from 0
-        return counters
-    return messages, requeues, timeouts
+        return (*counters, messages_out(counters[0], 0, unfinished))
+    return messages, requeues, timeouts, messages_out(messages, before.unfinished[place // _COUNTERS], unfinished)
 
 
-def _close(subject: Subject, poll: int, extra: dict[str, Any], more_values: tuple[float, ...]) -> None:
-    rate = round(subject.rate, 3)
-    requeued = round(subject.requeued, 3)
-    timed_out = round(subject.timed_out, 3)
-    row = {
+def _add_latency(subject: Subject, percentiles: list[dict[str, float]]) -> None:
+    """Note the latency of the slowest node, by percentile."""
+    known = subject.latency_ns
+    for each in percentiles:
+        name, value = f"{each['quantile']:g}", each["value"]
+        known[name] = max(value, known.get(name, 0))
+
+
+def _values(subject: Subject) -> tuple[float, ...]:
+    """Return the values of a poll, in the order of CHANNEL_SERIES."""
+    return (
+        round(subject.rate, 3),
+        round(subject.rate_out, 3),
+        subject.depth,
+        subject.in_flight,
+        subject.deferred,
+        round(subject.requeued, 3),
+        round(subject.timed_out, 3),
+        subject.clients,
+        subject.missing_nodes,
+    )
+
+
+def _row(subject: Subject, extra: dict[str, Any]) -> dict[str, Any]:
+    return {
         "name": subject.name,
         **extra,
         "nodes": subject.nodes,
@@ -380,29 +536,14 @@ def _close(subject: Subject, poll: int, extra: dict[str, Any], more_values: tupl
         "depth": subject.depth,
         "backend_depth": subject.backend_depth,
         "message_count": subject.message_count,
-        "rate": rate,
+        "rate": round(subject.rate, 3),
+        "rate_out": round(subject.rate_out, 3),
+        **subject.backlog.fields(),
         "in_flight": subject.in_flight,
         "deferred": subject.deferred,
         "requeue_count": subject.requeue_count,
-        "requeued": requeued,
+        "requeued": round(subject.requeued, 3),
         "timeout_count": subject.timeout_count,
-        "timed_out": timed_out,
+        "timed_out": round(subject.timed_out, 3),
         "clients": subject.clients,
     }
-    if row != subject.row:
-        subject.row = row
-        subject.changed = poll
-    if not subject.nodes:
-        # No node was measured: record a gap, not a zero.
-        return
-    values = (
-        rate,
-        subject.depth,
-        subject.in_flight,
-        subject.deferred,
-        requeued,
-        timed_out,
-        subject.clients,
-        subject.missing_nodes,
-    )
-    subject.track.put(poll, (*values, *more_values))

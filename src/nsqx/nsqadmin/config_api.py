@@ -20,9 +20,12 @@ from nsqx.units import NS_PER_S
 from nsqx.version import NSQ_VERSION, VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.responses import Response
 
     from nsqx.log import Log
+    from nsqx.nsqadmin.cluster_options import ClusterLink
     from nsqx.nsqadmin.single_flight import SingleFlight
 
 _MAX_VALUE_SIZE = 1024 * 1024
@@ -32,8 +35,16 @@ class ConfigAPI:
     """Options, settings and sessions."""
 
     def __init__(
-        self, options: NsqadminOptions, access: Access, single_flight: SingleFlight, records: Audit, log: Log
+        self,
+        options: NsqadminOptions,
+        access: Access,
+        single_flight: SingleFlight,
+        records: Audit,
+        log: Log,
+        clusters: Sequence[ClusterLink] = (),
     ) -> None:
+        """``clusters`` are the links to all clusters of this nsqadmin, if it has several."""
+        self._clusters = [link._asdict() for link in clusters]
         self._options = options
         self._access = access
         self._single_flight = single_flight
@@ -107,6 +118,8 @@ class ConfigAPI:
             "may_consume": self._access.may_consume(context.caller),
             "may_operate": self._access.may_operate(context.caller),
             "user": context.caller.user,
+            "cluster": options.cluster_name,
+            "clusters": self._clusters,
         }
         if role == Role.NOBODY:
             return json_response(document)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 
 _NOTHING_YET = -1
 
@@ -36,6 +37,23 @@ class WallClock:
         while first <= self.number and self._times_s[first % self.capacity] <= since_s:
             first += 1
         return range(first, self.number + 1)
+
+    def at(self, time_s: float) -> int | None:
+        """Return the number of the last poll that was not later than a time; None if none is remembered."""
+        numbers = self.range()
+        index = bisect_right(numbers, time_s, key=self.time_s)
+        return numbers[index - 1] if index else None
+
+    def dump(self) -> bytes:
+        """Return the times for ``load``."""
+        return self._times_s.tobytes()
+
+    def load(self, number: int, times_s: bytes) -> None:
+        """Continue with stored times; raise ValueError if they do not fit the capacity."""
+        if len(times_s) != 8 * self.capacity or number < _NOTHING_YET:
+            raise ValueError("unexpected number of times")
+        self.number = number
+        self._times_s = array("d", times_s)
 
     def time_s(self, number: int) -> float:
         """Return the Unix time of a remembered poll."""
@@ -92,6 +110,50 @@ class Track:
             for number in range(max(first, numbers.start), min(last, numbers.stop - 1) + 1):
                 values[number - numbers.start] = None
         return values
+
+    def reduce(self, numbers: range, reducers: Sequence[Callable[[list[float]], float]]) -> list[float] | None:
+        """Reduce the known values of each series at these polls to one; return None if there are none."""
+        oldest = self._clock.number - self._clock.capacity + 1
+        first, last = max(numbers.start, self._first, oldest), min(numbers.stop - 1, self.last)
+        if self._first == _NOTHING_YET or first > last:
+            return None
+        if all(ring is None for ring in self._rings):
+            numbers = range(last, last + 1)  # all zeros: any value will do
+        known = [index for index, value in enumerate(self.series(0, numbers)) if value is not None]
+        if not known:
+            return None
+        reduced: list[float] = []
+        for index, reducer in enumerate(reducers):
+            if self._rings[index] is None:
+                reduced.append(0.0)
+                continue
+            values = self.series(index, numbers)
+            reduced.append(reducer([value for place in known if (value := values[place]) is not None]))
+        return reduced
+
+    def dump(self) -> tuple[list[int], list[bytes]]:
+        """Return the track for ``load``: the first and last poll, the gaps, the series with a ring; and the rings."""
+        present = [index for index, ring in enumerate(self._rings) if ring is not None]
+        gaps = [number for gap in self._gaps for number in gap]
+        return (
+            [self._first, self.last, len(self._gaps), *gaps, *present],
+            [ring.tobytes() for ring in self._rings if ring is not None],
+        )
+
+    def load(self, head: Sequence[int], rings: bytes) -> None:
+        """Continue with a stored track; raise ValueError if it does not fit the clock and the number of series."""
+        first, last, gap_count, *rest = head
+        gaps, present = rest[: 2 * gap_count], rest[2 * gap_count :]
+        size = 4 * self._clock.capacity
+        if not 0 <= first <= last <= self._clock.number or len(gaps) != 2 * gap_count:
+            raise ValueError("unexpected range of a series")
+        if len(rings) != size * len(present) or any(not 0 <= index < len(self._rings) for index in present):
+            raise ValueError("unexpected size of a series")
+        self._first, self.last = first, last
+        self._gaps = list(zip(gaps[::2], gaps[1::2], strict=True))
+        for place, index in enumerate(present):
+            ring = self._rings[index] = array("f")
+            ring.frombytes(rings[place * size : (place + 1) * size])
 
     @property
     def size_bytes(self) -> int:

@@ -7,13 +7,13 @@ inventory in memory only.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from nsqx.nsqadmin.atomic_file import replace_file, set_aside
 from nsqx.nsqadmin.inventory import MAX_NODES, Holding, Inventory, KnownNode
 
 if TYPE_CHECKING:
@@ -34,6 +34,15 @@ def state_path(options: NsqadminOptions) -> str:
     cluster = hashlib.sha256("\n".join(upstreams).encode()).hexdigest()[:12]
     directory = _state_directory()
     return os.path.join(directory, f"nodes-{cluster}.json") if directory else ""
+
+
+def beside(path: str, name: str) -> str:
+    """Return the path of another file of the same cluster; empty if nothing is stored on disk."""
+    if path in ("", IN_MEMORY):
+        return ""
+    stem, extension = os.path.splitext(path)
+    directory, file = os.path.split(stem)
+    return os.path.join(directory, file.replace("nodes", name) if "nodes" in file else f"{file}.{name}") + extension
 
 
 def _state_directory() -> str:
@@ -71,9 +80,7 @@ class InventoryFile:
             self._log.warn("cannot read --state-file %s: %s", self._path, error.strerror)
             return
         except ValueError as error:
-            self._log.warn("invalid --state-file %s (%s): renamed to %s.invalid", self._path, error, self._path)
-            with contextlib.suppress(OSError):
-                os.replace(self._path, f"{self._path}.invalid")
+            self._log.warn("invalid --state-file %s (%s): renamed to %s", self._path, error, set_aside(self._path))
             return
         inventory.known.update((node.address, node) for node in nodes)
 
@@ -133,17 +140,4 @@ def _document(node: KnownNode) -> dict[str, Any]:
 def _write(path: str, nodes: list[KnownNode]) -> None:
     if not nodes and not os.path.exists(path):
         return
-    with contextlib.suppress(FileExistsError):
-        os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(orjson.dumps({"format": _FORMAT, "nodes": [_document(node) for node in nodes]}))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    replace_file(path, (orjson.dumps({"format": _FORMAT, "nodes": [_document(node) for node in nodes]}),))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
@@ -16,23 +17,37 @@ import orjson
 from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
 from nsqx.nsqadmin.cluster_stats import CHANNEL_SERIES, SPARKLINE_POINTS, TOPIC_SERIES, Subject
+from nsqx.nsqadmin.long_history import NSQADMIN_STOPPED, event_documents, join
 from nsqx.nsqadmin.request_context import RequestContext, json_bytes_response, json_response
 from nsqx.nsqadmin.sse import Viewers, event_of
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
+    from nsqx.nsqadmin.alerting import Alerting
     from nsqx.nsqadmin.api import ClusterQueryAPI
+    from nsqx.nsqadmin.history_keeper import HistoryKeeper
     from nsqx.nsqadmin.poller import Poller
 
 ALL = "all"
+# A shorter time without a poll is not shown as a gap.
+_LEAST_GAP_S = 15.0
 
 
 class LiveAPI:
     """Overview, histories and streams."""
 
-    def __init__(self, poller: Poller | None, queries: ClusterQueryAPI, viewers: Viewers) -> None:
+    def __init__(
+        self,
+        poller: Poller | None,
+        queries: ClusterQueryAPI,
+        viewers: Viewers,
+        alerting: Alerting | None = None,
+        keeper: HistoryKeeper | None = None,
+    ) -> None:
         """Without a poller there is no history, and every route here answers 404."""
+        self._alerting = alerting
+        self._keeper = keeper
         self._poller = poller
         self._queries = queries
         self._viewers = viewers
@@ -48,22 +63,52 @@ class LiveAPI:
 
     async def health(self, _context: RequestContext) -> Response:
         """The header of the overview, without the topics."""
-        return json_response(_head(self._require_poller()))
+        return json_response(self._head(self._require_poller()))
 
     async def topic_history(self, context: RequestContext) -> Response:
         poller = self._require_poller()
-        topic = self._topic(poller, context)
-        head = {"topic": topic.name}
-        return json_response(_history(poller, topic, head, TOPIC_SERIES, _since_s(context)))
+        name = context.params["topic"]
+        topic = poller.cluster_stats.topics.get(name)
+        return self._history(context, topic, (name, ""), "TOPIC_NOT_FOUND")
 
     async def channel_history(self, context: RequestContext) -> Response:
         poller = self._require_poller()
-        topic = self._topic(poller, context)
-        channel = topic.channels.get(context.params["channel"])
-        if channel is None:
-            raise HTTPError(404, "CHANNEL_NOT_FOUND")
-        head = {"topic": topic.name, "channel": channel.name}
-        return json_response(_history(poller, channel, head, CHANNEL_SERIES, _since_s(context)))
+        name, channel_name = context.params["topic"], context.params["channel"]
+        topic = poller.cluster_stats.topics.get(name)
+        channel = None if topic is None else topic.channels.get(channel_name)
+        code = "TOPIC_NOT_FOUND" if topic is None else "CHANNEL_NOT_FOUND"
+        return self._history(context, channel, (name, channel_name), code)
+
+    def _history(self, context: RequestContext, subject: Subject | None, key: tuple[str, str], code: str) -> Response:
+        """Return the polls of the last hour; with ``span`` a longer or shorter time, in points that fit it."""
+        poller = self._require_poller()
+        since_s, span_s = _number(context, "since"), _number(context, "span")
+        head = {"topic": key[0], "channel": key[1]} if key[1] else {"topic": key[0]}
+        names = CHANNEL_SERIES if key[1] else TOPIC_SERIES
+        keeper = self._keeper
+        if span_s is None or keeper is None:
+            if subject is None:
+                raise HTTPError(404, code)
+            return json_response(_polls(poller, subject, head, names, -math.inf if since_s is None else since_s))
+        if not 0 < span_s < math.inf:
+            raise HTTPError(400, "INVALID_ARG_SPAN")
+        now_s = time.time()
+        stretches = keeper.history.span(subject, key, span_s, now_s)
+        if subject is None and not stretches:
+            raise HTTPError(404, code)
+        stops = [each for each in keeper.history.events if each.kind == NSQADMIN_STOPPED]
+        times_s, series = join(stretches, len(names), max(6 * poller.interval_s, _LEAST_GAP_S), stops)
+        nodes = poller.cluster_stats.nodes_with(subject) if subject is not None else ()
+        return json_response(
+            {
+                **head,
+                "interval_s": poller.interval_s,
+                "step_s": max((each.step_s for each in stretches), default=0.0),
+                "times_s": [round(time_s, 3) for time_s in times_s],
+                "series": dict(zip(names, series, strict=True)),
+                "events": event_documents(keeper.history.events, nodes, now_s - span_s),
+            }
+        )
 
     async def stream(self, context: RequestContext) -> Response:
         """Stream server-sent events about the cluster, one topic, or one channel."""
@@ -83,14 +128,22 @@ class LiveAPI:
             raise HTTPError(404, "HISTORY_DISABLED")
         return self._poller
 
-    @staticmethod
-    def _topic(poller: Poller, context: RequestContext) -> Subject:
-        topic = poller.cluster_stats.topics.get(context.params["topic"])
-        if topic is None:
-            raise HTTPError(404, "TOPIC_NOT_FOUND")
-        return topic
-
     # Encoding
+
+    def _head(self, poller: Poller) -> dict[str, Any]:
+        """Return the fields at the start of every document."""
+        clock = poller.cluster_stats.clock
+        return {
+            "number": clock.number,
+            "time_s": round(clock.time_s(clock.number), 3) if clock.number >= 0 else None,
+            "interval_s": poller.interval_s,
+            "nodes": poller.node_count,
+            "totals": poller.cluster_stats.totals,
+            "trouble": poller.cluster_stats.trouble,
+            "alerts": {} if self._alerting is None else self._alerting.book.counts,
+            "missing": poller.inventory.missing,
+            "message": _message(poller.problems),
+        }
 
     def _encode_once(self, key: tuple[str, ...], write: Any) -> bytes:
         """Return the result of ``write``, called at most once per poll."""
@@ -108,25 +161,23 @@ class LiveAPI:
         topics = sorted(cluster_stats.present_topics(), key=lambda topic: topic.name)
         return orjson.dumps(
             {
-                **_head(poller),
+                **self._head(poller),
                 "sparkline_s": poller.interval_s * 2 * SPARKLINE_POINTS,
                 "topics": [{**topic.row, "sparkline": cluster_stats.sparkline(topic)} for topic in topics],
             }
         )
 
-    @staticmethod
-    def _changes(poller: Poller) -> bytes:
+    def _changes(self, poller: Poller) -> bytes:
         cluster_stats = poller.cluster_stats
         number = cluster_stats.clock.number
         changed = [topic.row for topic in cluster_stats.present_topics() if topic.changed == number]
-        return orjson.dumps({**_head(poller), "topics": changed, "removed": cluster_stats.removed})
+        return orjson.dumps({**self._head(poller), "topics": changed, "removed": cluster_stats.removed})
 
-    @staticmethod
-    def _subject(poller: Poller, topic_name: str, channel_name: str) -> bytes:
+    def _subject(self, poller: Poller, topic_name: str, channel_name: str) -> bytes:
         topic = poller.cluster_stats.topics.get(topic_name)
         row = topic.row if topic is not None and topic.row else None
         channels = poller.cluster_stats.channel_rows(topic) if topic is not None and row else []
-        document = {**_head(poller), "topic": row}
+        document = {**self._head(poller), "topic": row}
         if channel_name:
             document["channel"] = next((each for each in channels if each["name"] == channel_name), None)
         else:
@@ -179,37 +230,23 @@ class LiveAPI:
             await polled.wait()
 
 
-def _head(poller: Poller) -> dict[str, Any]:
-    """Return the fields at the start of every document."""
-    clock = poller.cluster_stats.clock
-    return {
-        "number": clock.number,
-        "time_s": round(clock.time_s(clock.number), 3) if clock.number >= 0 else None,
-        "interval_s": poller.interval_s,
-        "nodes": poller.node_count,
-        "totals": poller.cluster_stats.totals,
-        "trouble": poller.cluster_stats.trouble,
-        "missing": poller.inventory.missing,
-        "message": _message(poller.problems),
-    }
-
-
 def _message(problems: list[str]) -> str:
     return "WARNING: " + "; ".join(problems) if problems else ""
 
 
-def _since_s(context: RequestContext) -> float:
-    text = context.query.get("since", "")
+def _number(context: RequestContext, name: str) -> float | None:
+    """Return a number of the query, or None; raise HTTPError 400 if it is invalid."""
+    text = context.query.get(name, "")
     try:
-        since_s = float(text) if text else -math.inf
+        number = float(text) if text else None
     except ValueError:
-        raise HTTPError(400, "INVALID_ARG_SINCE") from None
-    if math.isnan(since_s):
-        raise HTTPError(400, "INVALID_ARG_SINCE")
-    return since_s
+        number = math.nan
+    if number is not None and math.isnan(number):
+        raise HTTPError(400, f"INVALID_ARG_{name.upper()}")
+    return number
 
 
-def _history(
+def _polls(
     poller: Poller, subject: Subject, head: dict[str, Any], series: tuple[str, ...], since_s: float
 ) -> dict[str, Any]:
     clock = poller.cluster_stats.clock

@@ -75,13 +75,13 @@ async def ask_node(nsqd: NsqdClient, method: str, path: str, query: Query, body:
 def explain(error: RequestFailed) -> tuple[str, str]:
     """Return the code of a failure and its reason in plain words."""
     if not error.status:
-        return UNREACHABLE, f"This nsqd does not answer: {error.reason}"
+        return UNREACHABLE, f"This nsqd does not answer: {error.plain}"
     code = NOT_AVAILABLE if error.code in _NO_ROUTE else error.code
     if code == "OFFSET_GONE":
         return code, f"The log does not have this offset any more. Its first offset is {error.numbers.get('first')}."
     if code == "OFFSET_BEYOND_END":
         return code, f"The log does not have this offset yet. Its end is {error.numbers.get('end')}."
-    return code or "FAILED", _TEXTS.get(code, error.reason)
+    return code or "FAILED", _TEXTS.get(code, error.plain)
 
 
 async def nsqds_with_topic(cluster: ClusterClient, topic: str, address: str, problems: list[str]) -> list[NsqdClient]:

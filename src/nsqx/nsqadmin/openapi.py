@@ -25,11 +25,14 @@ from nsqx.net.openapi import (
     select_errors,
 )
 from nsqx.nsqadmin import api_types as types
+from nsqx.nsqadmin import lists_api
 from nsqx.nsqadmin.access import COOKIE, Role
 from nsqx.nsqadmin.log_routes import LOG_ERRORS, LOG_ROUTES
 from nsqx.nsqadmin.tail import DEFAULT_BODY_LIMIT, MAX_BODY_LIMIT, MAX_PER_S, MAX_SEARCH_LENGTH
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nsqx.net.router import Route, Router
     from nsqx.nsqadmin.app import Endpoint
 
@@ -42,6 +45,7 @@ _DONE = Content("Done on at least one daemon.", {JSON: types.ResultMessage})
 _OPTION_VALUE = {TEXT: str, JSON: Any}
 _INVALID_JSON = "EOF, unexpected EOF, invalid character ..., json: cannot unmarshal ..., BODY_TOO_BIG"
 _SINCE = Parameter("since", "Only points after this time, in seconds since 1970.", float)
+_SPAN = Parameter("span", "The seconds until now; without it, the polls of the last hour.", float)
 
 
 def _page(name: str) -> RouteDoc:
@@ -56,11 +60,26 @@ def _json(schema: Any, description: str) -> Content:
     return Content(description, {JSON: schema})
 
 
+_LIST_ERRORS = "INVALID_ARG_FILTER, INVALID_ARG_SORT, INVALID_ARG_LIMIT"
+
+
+def _list_parameters(keys: Iterable[str], filters: Iterable[str], default: str) -> tuple[Parameter, ...]:
+    return (
+        Parameter("q", "Words that the names must contain.", str),
+        Parameter("filter", f"One of: {', '.join(each for each in filters if each)}.", str),
+        Parameter("sort", f"One of: {', '.join(keys)}; with a minus in descending order. {default} without it.", str),
+        Parameter("limit", f"At most so many; {lists_api.DEFAULT_ROWS} without it, at most {lists_api.MAX_ROWS}.", int),
+    )
+
+
 _PAGES = {
     "GET /": _page("Index"),
+    "GET /channels": _page("Channels"),
+    "GET /consumers": _page("Consumers"),
     "GET /topics": _page("Topics"),
     "GET /topics/:topic": _page("Topic"),
     "GET /topics/:topic/:channel": _page("Channel"),
+    "GET /alerts": _page("Alerts"),
     "GET /nodes": _page("Nodes"),
     "GET /nodes/:node": _page("Node"),
     "GET /counter": _page("Counter"),
@@ -217,6 +236,30 @@ _PAGE_ROUTES = {
         response=_json(types.OverviewDocument, "The overview."),
         errors="HISTORY_DISABLED",
     ),
+    "GET /api/overview/channels": RouteDoc(
+        "listChannels",
+        "live",
+        "Return the channels of all topics",
+        query=_list_parameters(lists_api.CHANNEL_KEYS, lists_api.CHANNEL_FILTERS, "-matters"),
+        response=_json(types.ChannelList, "The channels."),
+        errors=f"HISTORY_DISABLED, {_LIST_ERRORS}",
+    ),
+    "GET /api/overview/consumers": RouteDoc(
+        "listConsumers",
+        "live",
+        "Return the consumers of all channels",
+        "Every nsqd is asked for its clients, at most once in a poll interval.",
+        query=_list_parameters(lists_api.CONSUMER_KEYS, lists_api.CONSUMER_FILTERS, "topic"),
+        response=_json(types.ConsumerListing, "The consumers."),
+        errors=f"{_LIST_ERRORS}, UPSTREAM_ERROR",
+    ),
+    "GET /api/overview/nodes": RouteDoc(
+        "listNodes",
+        "live",
+        "Return the numbers of every nsqd",
+        response=_json(types.NodeNumbersList, "The nsqds."),
+        errors="HISTORY_DISABLED",
+    ),
     "GET /api/health": RouteDoc(
         "health",
         "live",
@@ -228,17 +271,17 @@ _PAGE_ROUTES = {
         "topicHistory",
         "live",
         "Return the history of a topic",
-        query=(_SINCE,),
+        query=(_SINCE, _SPAN),
         response=_json(types.HistoryDocument, "The series."),
-        errors="INVALID_ARG_SINCE, HISTORY_DISABLED, TOPIC_NOT_FOUND",
+        errors="INVALID_ARG_SINCE, INVALID_ARG_SPAN, HISTORY_DISABLED, TOPIC_NOT_FOUND",
     ),
     "GET /api/history/topics/:topic/:channel": RouteDoc(
         "channelHistory",
         "live",
         "Return the history of a channel",
-        query=(_SINCE,),
+        query=(_SINCE, _SPAN),
         response=_json(types.HistoryDocument, "The series."),
-        errors="INVALID_ARG_SINCE, HISTORY_DISABLED, TOPIC_NOT_FOUND, CHANNEL_NOT_FOUND",
+        errors="INVALID_ARG_SINCE, INVALID_ARG_SPAN, HISTORY_DISABLED, TOPIC_NOT_FOUND, CHANNEL_NOT_FOUND",
     ),
     "GET /api/stream": RouteDoc(
         "stream",
@@ -309,6 +352,13 @@ _PAGE_ROUTES = {
             502: _json(types.OperationDocument | ErrorMessage, "The operation failed on every daemon."),
         },
     ),
+    "GET /api/alerts": RouteDoc(
+        "alerts",
+        "live",
+        "List the alerts and their rules",
+        response=_json(types.AlertsDocument, "The alerts."),
+        errors="HISTORY_DISABLED",
+    ),
     "GET /api/inventory": RouteDoc(
         "inventory",
         "nodes",
@@ -343,6 +393,9 @@ _ERRORS: ErrorTable = {
         "INVALID_ARG_METRIC": "the metric is not `rate`",
         "INVALID_ARG_TARGET": "the query has no target",
         "INVALID_ARG_SINCE": "not a number",
+        "INVALID_ARG_FILTER": "the filter is unknown",
+        "INVALID_ARG_SORT": "the order is unknown",
+        "INVALID_ARG_SPAN": "not a number above 0",
         "INVALID_ARG_RATE": "not a number, or out of range",
         "INVALID_ARG_LIMIT": "not a number, or out of range",
         "INVALID_ARG_SAMPLE": "not a number, or out of range",

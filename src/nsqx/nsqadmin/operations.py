@@ -177,7 +177,7 @@ class OperationAPI:
             for change in request.changes:
                 await daemon.apply(change)
         except RequestFailed as error:
-            return DaemonOutcome(daemon.kind, daemon.address, str(error))
+            return DaemonOutcome(daemon.kind, daemon.address, error.plain)
         return DaemonOutcome(daemon.kind, daemon.address, "")
 
 

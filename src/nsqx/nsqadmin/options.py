@@ -6,6 +6,7 @@ nanoseconds. Opens no sockets and reads only the configuration file and the toke
 
 import ipaddress
 import posixpath
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TextIO
@@ -16,20 +17,25 @@ from nsqx.client.options import Options as ClientOptions
 from nsqx.client.options import read_option_flags
 from nsqx.cluster.credentials import NSQD, NSQLOOKUPD, TOKEN_VARIABLES
 from nsqx.errors import ConfigError
-from nsqx.flags import BOOL, DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, Flag, OptionTable, read_options
-from nsqx.net.address import TCPAddress, parse_address, parse_tcp_listen_address
+from nsqx.flags import BOOL, DAEMON_FLAGS, DURATION, LOG_LEVEL, STRING, STRINGS, TABLES, Flag, OptionTable, read_options
+from nsqx.net.address import TCPAddress, format_host_port, parse_address, parse_tcp_listen_address
 from nsqx.net.cross_origin import check_host_names
+from nsqx.nsqadmin.alert_rules import AlertRules
 from nsqx.units import NS_PER_S
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _MIN_POLL_INTERVAL = NS_PER_S // 10
-_MAX_HISTORY_POINTS = 20_000
+_MAX_HISTORY_POINTS = 12_000
+_FINE_WINDOW = 3600 * NS_PER_S
+_MAX_HISTORY_WINDOW = 744 * 3600 * NS_PER_S
 # Shorter tokens could be guessed.
 MIN_TOKEN_LENGTH = 16
 
-# consumer_opts can contain an auth secret.
-_SECRETS = frozenset(("auth_token", "view_token", "consume_token", "operate_token", "consumer_opts"))
+# consumer_opts can contain an auth secret, the URL of a webhook a key, and a table of a cluster all of these.
+_SECRETS = frozenset(
+    ("auth_token", "view_token", "consume_token", "operate_token", "consumer_opts", "alert_webhook", "cluster")
+)
 
 
 @dataclass(slots=True)
@@ -61,7 +67,7 @@ class NsqadminOptions:
     admin_users: list[str] = field(default_factory=list)
 
     poll_interval: int = 5 * NS_PER_S
-    history_window: int = 3600 * NS_PER_S
+    history_window: int = 24 * 3600 * NS_PER_S
     trusted_proxies: list[str] = field(default_factory=list)
     allowed_origins: list[str] = field(default_factory=list)
     allowed_hosts: list[str] = field(default_factory=list)
@@ -79,6 +85,13 @@ class NsqadminOptions:
     state_file: str = ""
     messages: bool = True
     consumer_opts: list[str] = field(default_factory=list)
+    alert_webhook: str = ""
+    external_url: str = ""
+    alert: list[dict[str, Any]] = field(default_factory=list)
+    """Tables of the configuration file that change the rules of alerts."""
+    cluster_name: str = ""
+    cluster: list[dict[str, Any]] = field(default_factory=list)
+    """Tables of the configuration file with further clusters."""
 
 
 _option = OptionTable(NsqadminOptions()).option
@@ -127,7 +140,7 @@ FLAGS: tuple[Flag, ...] = (
         "admin_users",
     ),
     _option("poll-interval", DURATION, "interval between polls of the cluster for the history; 0 disables the history"),
-    _option("history-window", DURATION, "length of the history"),
+    _option("history-window", DURATION, "length of the history, at most 744h; it is stored beside -state-file"),
     _option(
         "trusted-proxy",
         STRINGS,
@@ -181,7 +194,22 @@ FLAGS: tuple[Flag, ...] = (
         " repeated)",
         "consumer_opts",
     ),
+    _option("alert-webhook", STRING, "URL to which alerts are POSTed when they fire and when they are resolved"),
+    _option(
+        "external-url",
+        STRING,
+        "URL at which browsers reach the page, with the base path, for the links in these messages; the default has"
+        " this host's name and -http-address",
+    ),
 )
+_ALERT_TABLES = _option("alert", TABLES, "")
+_CONFIG_ONLY = (_ALERT_TABLES, _option("cluster", TABLES, ""), _option("cluster-name", STRING, ""))
+# The listener, the log and the page are common to all clusters.
+_COMMON = frozenset(
+    ("log_level", "log_prefix", "http_address", "base_path", "dev_static_dir", "cluster", "cluster_name")
+)
+CLUSTER_FLAGS = tuple(flag for flag in (*FLAGS, *_CONFIG_ONLY) if flag.in_config and flag.key not in _COMMON)
+"""The options that a cluster can have of its own."""
 
 
 def options_from_argv(argv: Sequence[str], stderr: TextIO) -> NsqadminOptions:
@@ -189,7 +217,7 @@ def options_from_argv(argv: Sequence[str], stderr: TextIO) -> NsqadminOptions:
 
     Raises UsageError, VersionRequested or ConfigError; ignored settings are logged on ``stderr``.
     """
-    return NsqadminOptions(**read_options(FLAGS, argv, "nsqadmin", stderr))
+    return NsqadminOptions(**read_options(FLAGS, argv, "nsqadmin", stderr, _CONFIG_ONLY))
 
 
 def config_value(options: NsqadminOptions, key: str) -> Any:
@@ -231,6 +259,34 @@ def validate(options: NsqadminOptions) -> None:
     for name in ("auth_token", "view_token", "consume_token", "operate_token"):
         _read_token(options, name)
     tail_options(options)
+    AlertRules(options.alert)
+    if (options.alert or options.alert_webhook) and not options.poll_interval:
+        raise ConfigError("alerts need --poll-interval above 0")
+    for name in ("alert-webhook", "external-url"):
+        _check_http_url(name, getattr(options, name.replace("-", "_")))
+
+
+def _check_http_url(name: str, text: str) -> None:
+    if not text:
+        return
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"invalid --{name}: use a URL such as https://host/path")
+
+
+def page_url(options: NsqadminOptions, port: int) -> str:
+    """Return the URL of the page without a slash at the end."""
+    if options.external_url:
+        return options.external_url.rstrip("/")
+    address = parse_address(options.http_address)
+    host = address.host if isinstance(address, TCPAddress) else ""
+    if host in ("", "0.0.0.0", "::"):
+        host = socket.gethostname()
+    return f"http://{format_host_port(host, port)}{options.base_path.rstrip('/')}"
 
 
 def _check_upstream_address(name: str, text: str) -> None:
@@ -269,13 +325,14 @@ def _check_durations(options: NsqadminOptions) -> None:
         raise ConfigError("--poll-interval must be 0 or at least 100ms")
     if options.history_window < options.poll_interval:
         raise ConfigError("--history-window must not be shorter than --poll-interval")
-    if history_points(options) > _MAX_HISTORY_POINTS:
-        raise ConfigError(f"--history-window must not be longer than {_MAX_HISTORY_POINTS} times --poll-interval")
+    if options.history_window > _MAX_HISTORY_WINDOW:
+        raise ConfigError("--history-window must not be longer than 744h")
 
 
 def history_points(options: NsqadminOptions) -> int:
-    """Return the number of points in a series."""
-    return -(-options.history_window // options.poll_interval)
+    """Return the number of polls that a series remembers: those of up to an hour."""
+    window = min(options.history_window, _FINE_WINDOW)
+    return max(2, min(-(-window // options.poll_interval), _MAX_HISTORY_POINTS))
 
 
 def config_network(options: NsqadminOptions) -> Network | None:

@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqx.cluster.fan_out import ask_all
 from nsqx.cluster.lookupd import LookupdClient
-from nsqx.cluster.nsqd import NsqdClient, topics_of
+from nsqx.cluster.nsqd import NsqdClient, stats_of
 from nsqx.errors import RequestFailed
 from nsqx.nsqadmin import trouble
+from nsqx.nsqadmin.alerts import NodeDisk
 from nsqx.nsqadmin.cluster_stats import ClusterStats
 from nsqx.nsqadmin.inventory import Inventory
 from nsqx.nsqadmin.inventory_file import InventoryFile, state_path
+from nsqx.nsqadmin.node_rows import NodeRows
 from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nsqx.cluster.http import HTTPSession
     from nsqx.log import Log
     from nsqx.nsqadmin.options import NsqadminOptions
@@ -32,6 +36,7 @@ _MIN_PAUSE_S = 0.1
 _SAVE_S = 30.0
 _MAX_PROBED = 20
 _FINAL_SAVE_TIMEOUT_S = 2.0
+_DISK_KEYS = ("free", "size")
 
 
 @dataclass(slots=True)
@@ -51,12 +56,19 @@ class Poller:
         self.interval_s = options.poll_interval / NS_PER_S
         self.cluster_stats = ClusterStats(capacity, round(trouble.WINDOW_S / self.interval_s) if self.interval_s else 0)
         self.inventory = Inventory()
+        self.node_rows = NodeRows()
         self.problems: list[str] = []
         """The failures of the last poll."""
         self.node_count = 0
         self.duration_s = 0.0
         """The duration of the last poll."""
         self.is_stopped = False
+        self.disks: dict[str, NodeDisk] = {}
+        """The disk of every nsqd that reports it, at its last answer."""
+        self.started_s: dict[str, float] = {}
+        """The time at which every nsqd was started, at its last answer."""
+        self.after_poll: list[Callable[[bool], None]] = []
+        """Called at the end of every poll for which the nsqds are known; the argument is false if none answered."""
         self._options = options
         self._http = http
         self._log = log
@@ -149,12 +161,18 @@ class Poller:
         outcomes = await asyncio.gather(*map(self._poll_node, addresses))
         failures = {address: reason for address, reason in zip(addresses, outcomes, strict=True) if reason is not None}
         self.node_count = len(addresses)
+        self.node_rows.keep(addresses)
         self._log_new_problems([*problems, *(f"nsqd {address}: {failures[address]}" for address in failures)])
         lost = self._update_inventory(listed, failures)
-        if addresses and len(failures) == len(addresses):
+        is_measured = not addresses or len(failures) < len(addresses)
+        if not is_measured:
             self.cluster_stats.skip(time.time())
         else:
             self.cluster_stats.close(set(addresses), time.time(), self.inventory.missing_holdings(), listed.topics)
+        self.started_s = {address: self.started_s[address] for address in addresses if address in self.started_s}
+        self.disks = {address: self.disks[address] for address in addresses if address in self.disks}
+        for each in self.after_poll:
+            each(is_measured)
         is_due = time.monotonic() - self._saved_s >= _SAVE_S
         if self._task is not None and (lost or is_due or len(self.inventory.known) != self._saved_count):
             self._start_saving()
@@ -215,17 +233,31 @@ class Poller:
     async def _poll_node(self, address: str) -> str | None:
         """Query one nsqd and add its statistics; return the reason of a failure, or None."""
         try:
-            stats = await NsqdClient(self._http, address).stats_bytes(include_mem=False)
+            # Go's nsqd reports its memory only if it is asked for it.
+            answer = await NsqdClient(self._http, address).stats_bytes(include_mem=self.node_rows.is_go(address))
             time_s = time.time()
             # One node at a time, with a yield to the event loop between them.
             async with self._adding:
-                self.cluster_stats.add_node(address, topics_of(stats), time_s)
+                stats = stats_of(answer)
+                self.cluster_stats.add_node(address, stats["topics"], time_s)
+                self._note_disk(address, stats.get("node"))
+                self.node_rows.note(address, stats, self.cluster_stats.node(address))
+                if isinstance(stats.get("start_time"), int):
+                    self.started_s[address] = stats["start_time"]
                 await asyncio.sleep(0)
         except RequestFailed as error:
-            return error.reason
+            return error.plain
         except ValueError as error:
             return str(error)
         return None
+
+    def _note_disk(self, address: str, numbers: Any) -> None:
+        """Note the disk of an nsqd, if it reports one; Go's nsqd does not."""
+        free, size = (numbers.get(f"disk_{each}_bytes") if isinstance(numbers, dict) else None for each in _DISK_KEYS)
+        if isinstance(free, int) and isinstance(size, int):
+            self.disks[address] = NodeDisk(free, size)
+        else:
+            self.disks.pop(address, None)
 
     def _log_new_problems(self, problems: list[str]) -> None:
         """Log new problems only; a node that stays unreachable is logged once."""

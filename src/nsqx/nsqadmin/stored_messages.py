@@ -196,7 +196,7 @@ def _browsed(answer: NodeAnswer, limit: int) -> tuple[dict[str, Any], list[dict[
         }
         return node, _messages(answer, limit)
     except RequestFailed as failure:
-        return _browsed(NodeAnswer(answer.address, code="FAILED", error=failure.reason), limit)
+        return _browsed(NodeAnswer(answer.address, code="FAILED", error=failure.plain), limit)
 
 
 def _letters(answer: NodeAnswer, limit: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -219,7 +219,7 @@ def _letters(answer: NodeAnswer, limit: int) -> tuple[dict[str, Any], list[dict[
         }
         return node, messages
     except RequestFailed as failure:
-        return _letters(NodeAnswer(answer.address, code="FAILED", error=failure.reason), limit)
+        return _letters(NodeAnswer(answer.address, code="FAILED", error=failure.plain), limit)
 
 
 def _messages(answer: NodeAnswer, limit: int) -> list[dict[str, Any]]:

@@ -289,7 +289,7 @@ class Tail:
         try:
             state = await self._cluster.topic_state(node, self._options.topic)
         except RequestFailed as error:
-            self._leave(node, str(error))
+            self._leave(node, error.plain)
             return
         reason = refusal(state, self.channel)
         if state is None or reason:

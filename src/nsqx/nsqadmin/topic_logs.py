@@ -177,7 +177,7 @@ async def _node_document(nsqd: NsqdClient, topic: str) -> dict[str, Any]:
         log = _log_document(stats, offsets.document)
         channels = [_channel_document(each) for each in objects(stats, "channels") or ()] if log is not None else []
     except RequestFailed as failure:
-        return _document(nsqd.address, "FAILED", failure.reason, None, [], config)
+        return _document(nsqd.address, "FAILED", failure.plain, None, [], config)
     return _document(nsqd.address, "", "", log, channels, config)
 
 

@@ -127,6 +127,26 @@ async def test_a_failed_request_has_the_message_of_go(asking: Any, error: Except
     assert (await failure(session.ask(NSQD, "GET", URL))).startswith(f'Get "{URL}": {reason}')
 
 
+@pytest.mark.parametrize(
+    ("outcome", "plain"),
+    [
+        (OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)), "connection refused"),
+        (TimeoutError(), "no answer in time"),
+        (socket.gaierror(-2, "Name or service not known"), "unknown host n.example"),
+        (HTTPRequestFailed("the answer was cut off"), "the connection was closed before the end of the answer"),
+        (HTTPRequestFailed("the answer is too big"), "the answer is too big"),
+        (HTTPAnswer(404, body=b'{"message":"TOPIC_NOT_FOUND"}'), "the answer is 404 Not Found, TOPIC_NOT_FOUND"),
+        (HTTPAnswer(500), "the answer is 500 Internal Server Error"),
+        (HTTPAnswer(599), "the answer is 599"),
+    ],
+)
+async def test_a_failure_has_a_reason_in_plain_words(asking: Any, outcome: Any, plain: str) -> None:
+    session, _ = asking(outcome)
+    with pytest.raises(RequestFailed) as caught:
+        await session.ask(NSQD, "GET", URL)
+    assert caught.value.plain == plain
+
+
 async def test_an_error_status_has_the_message_of_go(asking: Any) -> None:
     session, _ = asking(HTTPAnswer(404, body=b'{"message":"X"}'), HTTPAnswer(500), HTTPAnswer(599, body=b"?"))
     assert await failure(session.ask(NSQD, "GET", URL)) == 'got response 404 Not Found "{\\"message\\":\\"X\\"}"'

@@ -1,6 +1,7 @@
 """nsqadmin's options: NSQ's flags, our own, and the values that are rejected at the start."""
 
 import io
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from nsqx.nsqadmin.options import (
     history_points,
     normalized_base_path,
     options_from_argv,
+    page_url,
     tail_options,
     trusted_networks,
     validate,
@@ -89,7 +91,11 @@ def test_version_and_unknown_flags() -> None:
         ({"http_client_request_timeout": -1}, "--http-client-request-timeout must not be negative"),
         ({"poll_interval": 1}, "--poll-interval must be 0 or at least 100ms"),
         ({"history_window": S}, "--history-window must not be shorter"),
-        ({"poll_interval": S, "history_window": 20_001 * S}, "--history-window must not be longer"),
+        ({"history_window": 745 * 3600 * S}, "--history-window must not be longer than 744h"),
+        ({"alert": [{"rule": "slow"}]}, r'\[\[alert]] table 1: invalid rule "slow"'),
+        ({"alert_webhook": "hooks.example.com"}, "invalid --alert-webhook: use a URL such as https://host/path"),
+        ({"external_url": "ftp://x/"}, "invalid --external-url"),
+        ({"alert_webhook": "http://x/", "poll_interval": 0}, "alerts need --poll-interval above 0"),
         ({"trusted_proxies": ["nobody"]}, r"failed to parse --trusted-proxy \(nobody\)"),
         ({"allowed_origins": ["example.com"]}, r"failed to parse --allowed-origin \(example.com\)"),
         ({"allowed_origins": ["https://example.com/path"]}, "--allowed-origin"),
@@ -136,6 +142,21 @@ def test_the_base_path_is_normalized(given: str, normalized: str) -> None:
 def test_the_number_of_history_points() -> None:
     assert history_points(usable()) == 720
     assert history_points(usable(poll_interval=7 * S, history_window=20 * S)) == 3
+    assert history_points(usable(poll_interval=S // 10)) == 12_000
+    assert history_points(usable(poll_interval=7200 * S)) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "url"),
+    [
+        ({"external_url": "https://admin.example.com/nsq/"}, "https://admin.example.com/nsq"),
+        ({"http_address": "127.0.0.1:0"}, "http://127.0.0.1:4200"),
+        ({"http_address": "[::1]:0", "base_path": "/nsq"}, "http://[::1]:4200/nsq"),
+        ({"http_address": "0.0.0.0:4171"}, f"http://{socket.gethostname()}:4200"),
+    ],
+)
+def test_the_address_of_the_page(changes: dict[str, Any], url: str) -> None:
+    assert page_url(usable(**changes), 4200) == url
 
 
 def test_loopback_is_trusted_by_default() -> None:

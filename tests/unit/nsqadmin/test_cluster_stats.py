@@ -82,6 +82,50 @@ def test_rates_need_two_polls(polls: Polls) -> None:
     assert polls.cluster_stats.totals["rate"] == 15
 
 
+def test_what_leaves_the_channels_and_how_long_they_take_to_drain(polls: Polls) -> None:
+    for step in range(3):
+        fast = channel("fast", depth=900 - 100 * step, in_flight_count=10, message_count=50 * step)
+        slow = channel("slow", depth=900 + 50 * step, message_count=50 * step)
+        polls.poll(a=[topic("t", fast, slow, message_count=50 * step)])
+    row = polls.row("t")
+    assert (row["rate"], row["rate_out"], row["drain"], row["drain_s"]) == (50, 150, "growing", None)
+    fast, slow = polls.channel("t", "fast"), polls.channel("t", "slow")
+    assert (fast["rate"], fast["rate_out"], fast["drain"], fast["drain_s"]) == (50, 150, "draining", 7)
+    assert (slow["rate_out"], slow["drain"]) == (0, "growing")
+    assert polls.cluster_stats.totals["rate_out"] == 150
+    track = polls.cluster_stats.topics["t"].channels["fast"].track
+    assert track.series(1, polls.cluster_stats.clock.range()) == [0, 150, 150]
+
+
+def test_the_oldest_message_of_all_nodes_and_channels(polls: Polls) -> None:
+    polls.poll(
+        a=[topic("t", channel("c", depth=1, oldest_ms=5_000), channel("d", depth=1, oldest_ms=90_000))],
+        b=[topic("t", channel("c", depth=1, oldest_ms=7_000)), topic("go", channel("c", depth=1))],
+    )
+    assert polls.channel("t", "c")["oldest_at_s"] == polls.now_s - 7
+    assert polls.row("t")["oldest_at_s"] == polls.now_s - 90
+    assert (polls.row("t")["backlog"], polls.channel("t", "c")["backlog"]) == (True, False)
+    assert polls.row("go")["oldest_at_s"] is None
+
+
+def test_requeues_of_the_last_minute(polls: Polls) -> None:
+    found = []
+    for step_s, count in ((20, 0), (20, 2), (25, 5), (5, 5), (20, 5), (40, 5), (1, 5)):
+        polls.poll(step_s=step_s, a=[topic("t", channel("c", requeue_count=count))])
+        found.append(polls.channel("t", "c")["requeued_per_min"])
+    assert found == [0, 2, 5, 5, 5, 0, 0]
+    assert polls.channel("t", "c")["timed_out_per_min"] == 0
+
+
+def test_the_latency_is_that_of_the_slowest_node(polls: Polls) -> None:
+    def measured(value: int) -> list[dict[str, Any]]:
+        latency = {"count": 1, "percentiles": [{"quantile": 0.99, "value": value}, {"quantile": 0.5, "value": 1}]}
+        return [topic("t", channel("c", e2e_processing_latency=latency))]
+
+    polls.poll(a=measured(5), b=measured(7))
+    assert polls.channel("t", "c")["latency_ns"] == {"0.99": 7, "0.5": 1}
+
+
 def test_a_new_topic_on_a_known_node_counts_from_zero(polls: Polls) -> None:
     polls.poll(a=[])
     polls.poll(a=[topic("t", channel("c", message_count=7), message_count=8)])
@@ -171,7 +215,7 @@ def test_a_failed_poll_leaves_a_gap_and_keeps_the_last_values(polls: Polls) -> N
     polls.cluster_stats.skip(polls.now_s + 1)
     assert [each.name for each in polls.cluster_stats.present_topics()] == ["t"]
     polls.poll(step_s=2.0, a=[topic("t", depth=5)])
-    assert polls.cluster_stats.topics["t"].track.series(1, polls.cluster_stats.clock.range()) == [4, None, 5]
+    assert polls.cluster_stats.topics["t"].track.series(2, polls.cluster_stats.clock.range()) == [4, None, 5]
 
 
 def test_readers_see_nothing_of_an_open_poll(polls: Polls) -> None:
@@ -235,7 +279,7 @@ def test_messages_of_a_lost_node_are_counted_as_stranded(polls: Polls) -> None:
     assert polls.cluster_stats.totals["stranded"] == 73
     assert polls.cluster_stats.removed == []
     numbers = polls.cluster_stats.clock.range()
-    assert polls.cluster_stats.topics["t"].track.series(7, numbers) == [0, 1]
+    assert polls.cluster_stats.topics["t"].track.series(8, numbers) == [0, 1]
     assert polls.cluster_stats.topics["only"].track.series(1, numbers) == [0, None], "a gap, not a zero"
     polls.poll(a=on_a)
     assert polls.row("t")["missing_nodes"] == 0

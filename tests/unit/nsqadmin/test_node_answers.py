@@ -16,10 +16,10 @@ from nsqx.nsqadmin.node_answers import explain
         (b'{"message":"OFFSET_GONE","first":81920}', "OFFSET_GONE", "first offset is 81920"),
         (b'{"message":"OFFSET_BEYOND_END","end":7}', "OFFSET_BEYOND_END", "end is 7"),
         (b'{"message":"NOT_A_LOG"}', "NOT_A_LOG", "has no log"),
-        (b'{"message":"SOMETHING_NEW"}', "SOMETHING_NEW", "got response"),
-        (b"[]", "FAILED", "got response"),
-        (b"no JSON", "FAILED", "got response"),
-        (b'{"message":5}', "FAILED", "got response"),
+        (b'{"message":"SOMETHING_NEW"}', "SOMETHING_NEW", "the answer is 400"),
+        (b"[]", "FAILED", "the answer is 400"),
+        (b"no JSON", "FAILED", "the answer is 400"),
+        (b'{"message":5}', "FAILED", "the answer is 400"),
     ],
 )
 def test_an_error_of_nsqd_is_explained(answer: bytes, code: str, text: str) -> None:

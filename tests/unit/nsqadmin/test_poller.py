@@ -35,7 +35,7 @@ class FakeSession:
             for name, count in message_counts.items()
         ]
         url = f"http://{node}/stats?format=json&include_clients=false&include_mem=false"
-        self.documents[url] = {"topics": topics}
+        self.documents[url] = {"topics": topics, "node": {"nsqx_version": "0.1.0"}}
 
     def set_nodes(self, lookupd: str, *nodes: str) -> None:
         producers = [{"broadcast_address": node.split(":")[0], "http_port": int(node.split(":")[1])} for node in nodes]
@@ -93,7 +93,10 @@ async def test_an_nsqd_given_twice_is_polled_once() -> None:
 
 async def test_partial_failures_are_reported(harness: PollerHarness) -> None:
     del harness.answers.documents["http://l2:1/nodes"]
-    harness.answers.documents["http://b:1/stats?format=json&include_clients=false&include_mem=false"] = {"topics": [{}]}
+    harness.answers.documents["http://b:1/stats?format=json&include_clients=false&include_mem=false"] = {
+        "topics": [{}],
+        "node": {},
+    }
     for _ in range(3):
         await harness.poll()
     assert harness.poller.problems[0] == "nsqlookupd l2:1: no http://l2:1/nodes"

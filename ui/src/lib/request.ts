@@ -2,6 +2,7 @@
 
 import { session } from "../state/session.svelte";
 import { NAME_RULE } from "./names";
+import { plain } from "./plain";
 
 const TIMEOUT_MS = 20_000;
 
@@ -38,7 +39,7 @@ export class RequestFailed extends Error {
 
 function errorText(status: number, code: string): string {
   if (status === 0) return "nsqadmin does not answer.";
-  return ERROR_TEXTS[code] ?? code.replace(/^UPSTREAM_ERROR: /, "The cluster does not answer: ");
+  return ERROR_TEXTS[code] ?? plain(code.replace(/^UPSTREAM_ERROR: /, "The cluster does not answer: "));
 }
 
 export async function ask<T>(method: string, address: string, body?: unknown): Promise<T> {

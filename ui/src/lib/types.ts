@@ -11,6 +11,9 @@ export interface Settings {
   may_consume: boolean;
   may_operate: boolean;
   user: string;
+  /** The name of this cluster and all of them; empty if there is only one. */
+  cluster: string;
+  clusters: { name: string; path: string }[];
   poll_interval_s: number;
   history_window_s: number;
   messages: boolean;
@@ -29,8 +32,11 @@ export interface Totals {
   message_count: number;
   channel_message_count: number;
   rate: number;
+  rate_out: number;
   requeued: number;
   timed_out: number;
+  requeued_per_min: number;
+  timed_out_per_min: number;
   stranded: number;
 }
 
@@ -52,6 +58,50 @@ export type TroubleKind = "no_consumer" | "growing" | "timing_out";
 export interface Trouble extends Record<TroubleKind, number> {
   count: number;
   worst: { topic: string; channel: string; kinds: TroubleKind[]; depth: number }[];
+}
+
+export type Severity = "critical" | "warning" | "info";
+export type Unit = "messages" | "seconds" | "share" | "";
+export type AlertCounts = Record<Severity | "firing" | "pending", number>;
+
+export interface Alert {
+  rule: string;
+  title: string;
+  severity: Severity;
+  state: "pending" | "firing" | "resolved";
+  topic: string;
+  channel: string;
+  node: string;
+  unit: Unit;
+  value: number;
+  threshold: number;
+  since_s: number;
+  fired_s: number | null;
+  resolved_s: number | null;
+  summary: string;
+}
+
+export interface AlertRule {
+  rule: string;
+  title: string;
+  unit: Unit;
+  threshold: number;
+  for_s: number;
+  keep_firing_for_s: number;
+  window_s: number;
+  severity: Severity;
+  enabled: boolean;
+}
+
+export interface AlertsAnswer {
+  counts: AlertCounts;
+  alerts: Alert[];
+  /** The number of further alerts. */
+  omitted: number;
+  resolved: Alert[];
+  rules: AlertRule[];
+  webhook: { waiting: number; problem: string } | null;
+  message: string;
 }
 
 export interface StrandedTopic {
@@ -78,6 +128,7 @@ export interface Head {
   nodes: number;
   totals: Partial<Totals>;
   trouble: Trouble;
+  alerts: Partial<AlertCounts>;
   missing: MissingNode[];
   message: string;
 }
@@ -94,6 +145,16 @@ interface Row {
   backend_depth: number;
   message_count: number;
   rate: number;
+  /** Messages that left the channels per second. */
+  rate_out: number;
+  /** When the oldest waiting message was published; null without one, or if no nsqd reports it. */
+  oldest_at_s: number | null;
+  drain: "" | "draining" | "growing" | "steady";
+  drain_s: number | null;
+  /** True if a message waits for long, or if the backlog grows. */
+  backlog: boolean;
+  requeued_per_min: number;
+  timed_out_per_min: number;
   in_flight: number;
   deferred: number;
   clients: number;
@@ -112,6 +173,65 @@ export interface TopicRow extends Row {
 
 export interface ChannelRow extends Row {
   topic: string;
+  /** Time from publish to finish on the slowest nsqd, by percentile. */
+  latency_ns: Record<string, number>;
+}
+
+/** The head of a list over the whole cluster. */
+interface ListHead {
+  time_s: number | null;
+  total: number;
+  found: number;
+}
+
+export interface ChannelList extends ListHead {
+  channels: ChannelRow[];
+}
+
+export interface ConsumerRow {
+  topic: string;
+  channel: string;
+  client_id: string;
+  hostname: string;
+  user_agent: string;
+  connections: number;
+  nodes: string[];
+  ready_count: number;
+  in_flight_count: number;
+  finish_count: number;
+  requeue_count: number;
+  message_count: number;
+  finished_per_s: number | null;
+  connected_at_s: number;
+  paused: boolean;
+  tls: boolean;
+  remote_addresses: string[];
+}
+
+export interface ConsumerList extends ListHead {
+  consumers: ConsumerRow[];
+  message: string;
+}
+
+/** The numbers of an nsqd; null is what it does not report. */
+export interface NodeNumbers {
+  address: string;
+  implementation: "nsqx" | "go";
+  version: string;
+  nsqx_version: string;
+  health: string;
+  start_s: number | null;
+  memory_bytes: number | null;
+  disk_free_bytes: number | null;
+  disk_size_bytes: number | null;
+  connections: number | null;
+  answered_s: number;
+  consumers: number;
+  topics: number;
+  channels: number;
+  depth: number;
+  rate: number;
+  rate_out: number;
 }
 
 export interface Overview extends Head {
@@ -130,10 +250,20 @@ export interface SubjectEvent extends Head {
   channel?: ChannelRow | null;
 }
 
+export interface HistoryEvent {
+  kind: "nsqd_started" | "nsqadmin_stopped";
+  time_s: number;
+  until_s: number;
+  node: string;
+}
+
 export interface History {
   interval_s: number;
+  /** The time of the coarsest points; 0 if all are polls. */
+  step_s?: number;
   times_s: number[];
   series: Record<string, (number | null)[]>;
+  events?: HistoryEvent[];
 }
 
 export interface Percentile {

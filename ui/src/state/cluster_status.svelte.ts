@@ -1,6 +1,7 @@
 /** The state of the cluster and of the connection to nsqadmin; every stream and every request reports here. */
 
 import { api } from "../lib/address";
+import { plain } from "../lib/plain";
 import { get, RequestFailed } from "../lib/request";
 import type { Head, MissingNode } from "../lib/types";
 
@@ -22,7 +23,7 @@ class ClusterStatus {
   }
 
   get message(): string {
-    return (this.head?.message || this.warning).replace(/^WARNING: /, "");
+    return plain((this.head?.message || this.warning).replace(/^WARNING: /, ""));
   }
 
   /** Removes a missing nsqd now; the next poll may be seconds away. */

@@ -5,7 +5,7 @@ import { clusterStatus } from "./cluster_status.svelte";
 
 const REFRESH_MS = 5_000;
 
-export class PolledAnswer<T extends { message: string }> {
+export class PolledAnswer<T extends { message?: string }> {
   data = $state.raw<T | null>(null);
   problem = $state("");
   status = $state(0);
@@ -32,7 +32,7 @@ export class PolledAnswer<T extends { message: string }> {
     this.#asking = true;
     try {
       this.data = await get<T>(this.address);
-      clusterStatus.warning = this.data.message;
+      if (this.data.message !== undefined) clusterStatus.warning = this.data.message;
       this.problem = "";
       this.status = 200;
     } catch (error) {

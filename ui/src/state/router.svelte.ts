@@ -36,6 +36,13 @@ class Router {
     requestAnimationFrame(() => document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true }));
   }
 
+  /** Opens another part of the same page, so that the browser's Back returns to this one. */
+  show(changes: Record<string, string>): void {
+    history.replaceState({ scrollY } satisfies SavedView, "");
+    history.pushState(null, "", location.href);
+    this.remember(changes);
+  }
+
   /** Stores choices of the view in the address; empty values are omitted. */
   remember(changes: Record<string, string>): void {
     const query = new URLSearchParams(location.search);
