@@ -4,6 +4,7 @@ NSQError
 ├── ProtocolError          a client sent an invalid command; has the text of the error frame
 ├── HTTPError              an HTTP request was rejected; has the status and NSQ's error code
 ├── BrokerExiting          a publish or subscription arrived during shutdown
+│   └── BrokerDraining     a publish arrived while the broker is draining
 ├── TooManyConsumers       a channel has reached max-channel-consumers
 ├── DiskQueueError         a write to a disk queue or topic log failed; messages accepted before are not affected
 ├── NotALogTopic           a publish has an option that only log topics have
@@ -14,6 +15,7 @@ NSQError
 ├── ConfigError            a flag or configuration value is invalid
 └── ClientError            base class of the client library's errors
     ├── ConnectFailed      an nsqd was unreachable or rejected the connection
+    │   └── ConnectRefused the nsqd answered, and rejected the connection
     ├── ConnectionClosed   a connection ended before an answer arrived
     ├── InvalidFrame       the data from nsqd is not valid NSQ protocol
     ├── LookupFailed       no nsqlookupd answered
@@ -22,6 +24,9 @@ NSQError
     ├── PublishFailed      a message was not published, or the outcome is unknown
     │   ├── NotConnected   no nsqd was connected
     │   └── PublishTimedOut  the deadline of a publish has passed
+    ├── GiveUp             a handler raises it to give a message up at once
+    │   └── InvalidBody    the codec of a consumer cannot decode a body
+    ├── ReadFailed         a reader cannot continue at its position
     ├── ClientClosed       a producer or consumer was used after it was closed
     └── AlreadyAnswered    a message was already finished or requeued
 """
@@ -55,7 +60,7 @@ class HTTPError(NSQError):
         status: int,
         code: str,
         headers: tuple[tuple[str, str], ...] = (),
-        fields: tuple[tuple[str, int], ...] = (),
+        fields: tuple[tuple[str, int | str], ...] = (),
     ) -> None:
         super().__init__(code)
         self.status = status
@@ -67,8 +72,16 @@ class HTTPError(NSQError):
 class BrokerExiting(NSQError):
     """The broker is shutting down and accepts no messages or subscriptions."""
 
+    reason = "exiting"
+
     def __init__(self) -> None:
-        super().__init__("exiting")
+        super().__init__(self.reason)
+
+
+class BrokerDraining(BrokerExiting):
+    """The broker is draining: it delivers what it has, and accepts no messages or new topics."""
+
+    reason = "draining"
 
 
 class TooManyConsumers(NSQError):
@@ -92,6 +105,7 @@ class NotALogTopic(NSQError):
 
     def __init__(self, topic_name: str, option: str) -> None:
         super().__init__(f"{option} needs a log topic, and {topic_name} is not a log topic (see --store)")
+        self.topic_name = topic_name
 
 
 class MessagesLost(NSQError):
@@ -119,16 +133,25 @@ class RequestFailed(NSQError):
 
     Attributes:
         reason (str): The text without the method and the URL.
+        plain (str): The reason in plain words instead of Go's.
         status (int): The status of an answer with an error; otherwise 0.
         code (str): NSQ's code in an answer with an error, such as TOPIC_NOT_FOUND; otherwise empty.
         numbers (dict): Other numbers in that answer, by name.
     """
 
     def __init__(
-        self, reason: str, *, of: str = "", status: int = 0, code: str = "", numbers: dict[str, int] | None = None
+        self,
+        reason: str,
+        *,
+        of: str = "",
+        plain: str = "",
+        status: int = 0,
+        code: str = "",
+        numbers: dict[str, int] | None = None,
     ) -> None:
         super().__init__(f"{of}: {reason}" if of else reason)
         self.reason = reason
+        self.plain = plain or reason
         self.status = status
         self.code = code
         self.numbers = numbers or {}
@@ -140,6 +163,14 @@ class ClientError(NSQError):
 
 class ConnectFailed(ClientError):
     """An nsqd was unreachable or rejected the connection. The text has the address and the reason."""
+
+
+class ConnectRefused(ConnectFailed):
+    """An nsqd answered and rejected the connection, for example because of a wrong secret or a missing option.
+
+    Another attempt with the same options has the same result, so ``start`` raises this error also if it would wait for
+    an nsqd that cannot be reached.
+    """
 
 
 class ConnectionClosed(ClientError):
@@ -203,6 +234,25 @@ class PublishTimedOut(PublishFailed, TimeoutError):
         self.attempts = attempts
         self.may_be_published = may_be_published
         self.seq = seq
+
+
+class GiveUp(ClientError):
+    """A handler raises this to give a message up at once, because another attempt would fail too.
+
+    ``on_give_up`` is called, and the message is finished. The consumer does not back off.
+    """
+
+
+class InvalidBody(GiveUp):
+    """The body of a message cannot be decoded by the codec of the consumer. The text says why."""
+
+
+class ReadFailed(ClientError):
+    """A reader cannot read the topic or continue at its position. ``code`` is NSQ's code, such as OFFSET_GONE."""
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class ClientClosed(ClientError):

@@ -10,6 +10,7 @@ that does not start with ``-``.
 
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -36,11 +37,17 @@ EXIT_USAGE = 2
 
 
 class UsageError(NSQError):
-    """The command line is invalid or asks for help. The text is meant for stderr and ends with the usage."""
+    """The command line is invalid or asks for help. The text ends with the usage."""
 
-    def __init__(self, text: str, exit_code: int) -> None:
+    def __init__(self, text: str, exit_code: int, *, is_for_stdout: bool = False) -> None:
         super().__init__(text)
         self.exit_code = exit_code
+        self._is_for_stdout = is_for_stdout
+
+    def show(self) -> int:
+        """Print the text, and return the exit code."""
+        print(self, file=sys.stdout if self._is_for_stdout else sys.stderr, end="")
+        return self.exit_code
 
 
 class VersionRequested(Exception):
@@ -212,14 +219,19 @@ def resolve(flags: Sequence[Flag], given: Mapping[str, Any], config: Mapping[str
 
 
 def read_options(
-    flags: Sequence[Flag], argv: Sequence[str], program: str, stderr: TextIO, config_only: Sequence[Flag] = ()
+    flags: Sequence[Flag],
+    argv: Sequence[str],
+    program: str,
+    stderr: TextIO,
+    config_only: Sequence[Flag] = (),
+    parse_line: Callable[[Sequence[Flag], Sequence[str], str], CommandLine] = parse,
 ) -> dict[str, Any]:
     """Read a daemon's options from argv and from the configuration file that ``-config`` names.
 
     ``config_only`` are options that only the configuration file can set. Unknown keys and words after the flags are
     logged as warnings. The table must have the flags ``version``, ``config``, ``log-prefix`` and ``log-level``.
     """
-    given, words = parse(flags, argv, program)
+    given, words = parse_line(flags, argv, program)
     if given.get("version"):
         raise VersionRequested
     config_path = given.get("config", "")

@@ -15,6 +15,11 @@ def is_valid_name(name: str) -> bool:
     return len(name) <= MAX_NAME_LENGTH and _VALID.fullmatch(name) is not None
 
 
+def invalid_name(what: str, name: object) -> str:
+    """Return the error about an invalid name of a ``what``: topic or channel."""
+    return f"invalid {what} name {name!r}: use 1 to 64 of a-z A-Z 0-9 . _ -, optionally with #ephemeral at the end"
+
+
 def is_valid_producer(name: str) -> bool:
     """True if ``name`` is valid for a producer: 1 to 64 characters, as a topic without a suffix."""
     return _VALID_PRODUCER.fullmatch(name) is not None

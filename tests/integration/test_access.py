@@ -136,6 +136,7 @@ def status(daemon: Daemon, method: str, path: str, token: str | None = None) -> 
     [
         ("POST", "/pub?topic=t", "publish"),
         ("POST", "/mpub?topic=t", "publish"),
+        ("GET", "/log/offsets", "read"),
         ("GET", "/stats", "read"),
         ("GET", "/info", "read"),
         ("GET", "/metrics", "read"),

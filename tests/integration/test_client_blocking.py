@@ -130,9 +130,9 @@ def test_invalid_arguments_are_rejected():
     address = f"127.0.0.1:{free_port()}"
     before = threading.active_count()
     with pytest.raises(ConnectFailed, match="Connection refused"):
-        blocking.Producer(address)
+        blocking.Producer(address, require_connection=True)
     with pytest.raises(ConnectFailed, match="Connection refused"):
-        blocking.Consumer("t", "c", nsqd_tcp_addresses=address)
+        blocking.Consumer("t", "c", nsqd_tcp_addresses=address, require_connection=True)
     with pytest.raises(ConfigError, match="invalid option nope"):
         blocking.Producer(address, nope=1)
     with pytest.raises(InvalidName):

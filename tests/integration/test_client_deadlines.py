@@ -137,7 +137,7 @@ async def test_start_times_out(black_hole, silent_listener):
         ({"nsqd_tcp_addresses": silent_listener}, f"{silent_listener}: connecting"),
         ({"lookupd_http_addresses": silent_listener}, f"waiting for nsqlookupd {silent_listener}"),
     ]:
-        producer = Producer(publish_timeout="200ms", **arguments)
+        producer = Producer(start_timeout="200ms", require_connection=True, **arguments)
         async with asyncio.timeout(LIMIT_S):
             with pytest.raises(ConnectFailed, match=rf"no nsqd is connected after 0.2 s \({text}\)"):
                 await producer.start()
@@ -284,7 +284,7 @@ def test_a_blocking_publish_times_out(fleet: Fleet, topic):
 
 def test_the_constructor_of_a_blocking_producer_times_out(silent_listener):
     with pytest.raises(ConnectFailed, match="no nsqd is connected after 0.2 s"):
-        blocking.Producer(silent_listener, publish_timeout="200ms")
+        blocking.Producer(silent_listener, start_timeout="200ms", require_connection=True)
 
 
 def test_nsq_to_nsq_requeues_messages_that_its_destination_does_not_answer(fleet: Fleet, tmp_path):

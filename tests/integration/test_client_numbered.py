@@ -302,7 +302,7 @@ async def test_a_publish_without_a_connection_fails_and_says_why(topic):
     assert (caught.value.seq, caught.value.may_be_published) == (3, False)
     await producer.close()
     with pytest.raises(ConnectFailed):
-        await Producer(address, producer_name="p").start()
+        await Producer(address, producer_name="p", require_connection=True).start()
 
 
 async def test_close_fails_what_is_unanswered(topic):

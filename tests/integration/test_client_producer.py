@@ -141,7 +141,7 @@ def test_invalid_arguments_are_rejected(arguments, text):
 async def test_publishes_fail_if_no_nsqd_is_reachable(topic):
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(ConnectFailed, match=f"{address}: Connection refused"):
-        async with Producer(address):
+        async with Producer(address, require_connection=True):
             pass
     producer = Producer(address, max_publish_attempts=2, retry_delay="1ms")
     with pytest.raises(NotConnected, match=f"publish to {topic} failed after 2 attempts: .*refused"):
@@ -234,7 +234,7 @@ async def test_nsqds_are_discovered_and_lost_ones_removed(fleet: Fleet, topic):
 
 async def test_start_fails_if_no_nsqlookupd_is_reachable():
     with pytest.raises(LookupFailed, match="nsqlookupd 127.0.0.1:.*connection refused"):
-        async with Producer(lookupd_http_addresses=f"127.0.0.1:{free_port()}"):
+        async with Producer(lookupd_http_addresses=f"127.0.0.1:{free_port()}", require_connection=True):
             pass
 
 
@@ -420,7 +420,7 @@ async def test_the_error_of_a_failed_handshake_has_the_reason(data, text):
 
     async with scripted_nsqd(script) as address:
         with pytest.raises(ConnectFailed, match=f"{address}: {text}"):
-            async with Producer(address):
+            async with Producer(address, require_connection=True):
                 pass
 
 

@@ -318,8 +318,8 @@ def test_the_command_warns_of_an_nsqd_that_is_down(fleet: Fleet, where: str) -> 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("show", "bad name"), 'invalid topic name "bad name": use 1-64 of a-z A-Z 0-9 . _ -'),
-        (("show", "t", "--channel=b d"), 'invalid channel name "b d": use 1-64 of a-z A-Z 0-9 . _ -'),
+        (("show", "bad name"), "invalid topic name 'bad name': use 1 to 64 of a-z A-Z 0-9 . _ -"),
+        (("show", "t", "--channel=b d"), "invalid channel name 'b d': use 1 to 64 of a-z A-Z 0-9 . _ -"),
         (("show", "t", "--offset=x"), 'invalid --offset "x": use a number, as nsqx dlq show prints it'),
         (("show", "t", "--count=1001"), "invalid --count 1001: use a number from 1 to 1000"),
         (("purge", "t", "--count=-1"), "invalid --count -1: use a number from 1 to "),
@@ -360,3 +360,48 @@ def test_letters_are_made_and_redriven_while_topics_are_converted(fleet: Fleet, 
         consumer.rdy(4)
         bodies = {consumer.read_message().body for _ in range(4)}
     assert bodies == {b"poison 0", b"poison 1", b"3", b"4"}
+
+
+def test_letters_of_a_classic_topic_on_disk_are_listed_by_pages(fleet: Fleet) -> None:
+    nsqd = fleet.nsqd("nsqx", "--store=classic", "--mem-queue-size=2", f"--max-attempts={LIMIT}")
+    make_letters(nsqd, "orders", 7)
+    found: list[str] = []
+    skip = 0
+    while len(found) < 7:
+        query = {"topic": "orders", "count": "3", "skip": str(skip)}
+        answer = nsqd.request("GET", "/dead", query=query).json()
+        found += [message["text"] for message in answer["messages"]]
+        assert answer["count"] == 7
+        assert answer["complete"] is (answer["next"] >= 7)
+        assert answer["next"] == min(skip + 3, 7)
+        skip = answer["next"]
+    assert sorted(found) == [f"poison {number}" for number in range(7)]
+    assert letters_of(nsqd, "orders") == 7
+    where = f"--nsqd-http-address={nsqd.http_address}"
+    code, out, _ = dlq("show", "orders", where, "--count=3")
+    assert (code, out.splitlines()[-1]) == (0, f"{nsqd.http_address}: more letters follow: --skip=3")
+    code, out, _ = dlq("show", "orders", where, "--skip=6")
+    assert code == 0
+    assert out.count("poison") == 1
+
+
+def test_letters_in_flight_of_a_classic_topic_are_listed(fleet: Fleet) -> None:
+    nsqd = fleet.nsqd("nsqx", "--store=classic", f"--max-attempts={LIMIT}")
+    make_letters(nsqd, "orders", 2)
+    with RawClient(nsqd.tcp_address) as consumer:
+        assert consumer.sub("orders.dead", "dead") == OK
+        consumer.rdy(1)
+        consumer.read_message()
+        answer = nsqd.request("GET", "/dead", query={"topic": "orders"}).json()
+        assert sorted(message["state"] for message in answer["messages"]) == ["in_flight", "waiting"]
+
+
+def test_skip_is_for_classic_topics(fleet: Fleet) -> None:
+    nsqd = fleet.nsqd("nsqx", "--store=log", f"--max-attempts={LIMIT}")
+    make_letters(nsqd, "orders", 1)
+    response = nsqd.request("GET", "/dead", query={"topic": "orders", "skip": "1"})
+    assert (response.status, response.json()) == (400, {"message": "INVALID_SKIP"})
+    where = f"--nsqd-http-address={nsqd.http_address}"
+    code, _, error = dlq("purge", "orders", where, "--skip=1")
+    assert code == 1
+    assert error.strip().endswith("--skip is for show, without --offset")

@@ -115,9 +115,11 @@ def test_a_channel_is_created_at_a_position(nsqd: Daemon, topic: str) -> None:
     publish(nsqd, topic, b"1", b"2", b"3")
     for start, depth in {"beginning": 3, "end": 0, "1": 2, "-1h": 3}.items():
         name = f"at{start}"
-        assert ask(nsqd, "POST", "/channel/create", topic=topic, channel=name, start=start) == (200, None)
+        status, answer = ask(nsqd, "POST", "/channel/create", topic=topic, channel=name, start=start)
+        assert (status, answer["start"], answer["created"]) == (200, 3 - depth, True)
         assert nsqd.channel_stats(topic, name)["depth"] == depth
-    assert ask(nsqd, "POST", "/channel/create", topic=topic, channel="atend", start="0") == (200, None)
+    status, answer = ask(nsqd, "POST", "/channel/create", topic=topic, channel="atend", start="0")
+    assert (status, answer["start"], answer["created"]) == (200, 3, False)
     assert nsqd.channel_stats(topic, "atend")["depth"] == 0
     assert nsqd.channel_stats(topic, "first")["depth"] == 3
 
@@ -158,6 +160,9 @@ def test_refusals(nsqd: Daemon, topic: str) -> None:
     assert ask(nsqd, "GET", "/log/offsets", wait="6m") == (400, {"message": "INVALID_WAIT"})
     assert ask(nsqd, "GET", "/log/offsets", wait="1s") == (400, {"message": "INVALID_FROM"})
     assert ask(nsqd, "GET", "/log/offsets", wait="1s", **{"from": "-1"}) == (400, {"message": "INVALID_FROM"})
+    two = f"/log/offsets?topic={topic}&wait=1s&from=0&from=1"
+    assert nsqd.request("GET", two).json() == {"message": "INVALID_FROM"}
+    assert ask(nsqd, "GET", "/log/offsets", sync="maybe") == (400, {"message": "INVALID_SYNC"})
 
 
 def test_removed_messages_are_gone(fleet: Fleet, topic: str) -> None:
@@ -201,7 +206,7 @@ def test_offsets(nsqd: Daemon, topic: str) -> None:
     found = by_topic[topic]
     assert (found["first"], found["stable"], found["end"]) == (0, 3, 3)
     assert found["log"] == nsqd.topic_stats(topic)["log"]["id"]
-    assert found["channels"] == [{"channel": "c", "floor": 2, "next": 2, "holes": 0}]
+    assert found["channels"] == [{"channel": "c", "floor": 2, "next": 2, "holes": 0, "paused": False}]
     assert abs(datetime.fromisoformat(found["first_time"]).timestamp() - time.time()) < 60
     assert found["bytes_per_message"] == found["bytes"] // 3
     assert (by_topic["empty"]["first_time"], by_topic["empty"]["bytes_per_message"]) == (None, 0)

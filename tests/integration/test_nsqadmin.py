@@ -24,6 +24,7 @@ from nsqx.net.listen import bind
 from nsqx.net.requests import Request
 from nsqx.net.responses import EMPTY, json_response
 from nsqx.net.router import Router
+from nsqx.nsqadmin import admin_cluster
 from nsqx.nsqadmin import daemon as nsqadmin
 from nsqx.nsqadmin import server as nsqadmin_server
 from nsqx.nsqadmin.options import NsqadminOptions
@@ -194,7 +195,7 @@ class TestLive:
         history = admin.request("GET", f"/api/history/topics/{topic}").json()
         assert history["interval_s"] == 0.1
         assert list(history["series"]) == [
-            *("rate", "depth", "in_flight", "deferred", "requeued", "timed_out", "clients"),
+            *("rate", "rate_out", "depth", "in_flight", "deferred", "requeued", "timed_out", "clients"),
             *("missing_nodes", "channels_depth"),
         ]
         assert history["series"]["channels_depth"][-1] == 3
@@ -1089,7 +1090,7 @@ class TestSharedQueries:
     async def test_the_number_of_viewers_is_limited(
         self, upstream: Upstream, start_admin: Start, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(nsqadmin, "_MAX_VIEWERS", 1)
+        monkeypatch.setattr(admin_cluster, "_MAX_VIEWERS", 1)
         admin = await start_admin(poll_interval=10**9, history_window=10**10)
         reader, writer = await asyncio.open_connection("127.0.0.1", admin.http_port)
         writer.write(b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -1097,7 +1098,7 @@ class TestSharedQueries:
         refused = await ask(admin, "/api/stream")
         assert (refused.status, refused.body) == (503, b'{"message":"TOO_MANY_VIEWERS"}')
         writer.close()
-        await until(lambda: admin._viewers.count == 0)
+        await until(lambda: admin._clusters[0]._viewers.count == 0)
 
 
 class TestConnections:

@@ -160,7 +160,9 @@ class TestCommand:
     def test_version_is_printed(self):
         ended = run("-version")
         assert (ended.returncode, ended.stderr) == (0, "")
-        assert re.fullmatch(r"nsqlookupd v1\.3\.0 \(built w/python3\S+\)\n", ended.stdout)
+        assert re.fullmatch(
+            r"nsqlookupd v1\.3\.0 \(built w/python3\S+\)\nnsqx \S+ \(.+ nsqlookupd v1\.3\.0\)\n", ended.stdout
+        )
 
     def test_an_unknown_flag_prints_the_usage(self):
         ended = run("-x")

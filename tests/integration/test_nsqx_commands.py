@@ -100,7 +100,7 @@ def test_topics_warns_of_an_nsqd_that_is_down_and_lists_the_others(fleet: Fleet)
     flags = (f"--nsqd-http-address={daemon.http_address}", f"--nsqd-http-address={nowhere}")
     code, output, errors = nsqx("topics", *flags)
     assert (code, output) == (0, "t\n")
-    assert f"WARNING: nsqd {nowhere}: dial tcp {nowhere}: connect: connection refused" in errors
+    assert f"WARNING: nsqd {nowhere}: connection refused" in errors
 
 
 async def test_without_an_address_the_cluster_on_this_machine_is_used(

@@ -229,14 +229,20 @@ def test_a_search_is_bounded(fleet: Fleet) -> None:
         assert (texts(answer), answer["complete"]) == (["needle"], True)
 
 
+def without_ages(stats: dict[str, Any]) -> dict[str, Any]:
+    """Return the stats of a topic without the ages of messages, which grow."""
+    channels = [{key: value for key, value in each.items() if key != "oldest_ms"} for each in stats["channels"]]
+    return {key: value for key, value in stats.items() if key != "oldest_ms"} | {"channels": channels}
+
+
 @pytest.mark.parametrize("name", ["log", "classic"])
 def test_peek_never_changes_files_or_deliveries(nsqd: Daemon, name: str) -> None:
     create(nsqd, name, "c")
     publish(nsqd, name, *(b"m%d" % number for number in range(20)))
-    before = nsqd.topic_stats(name)
+    before = without_ages(nsqd.topic_stats(name))
     for query in ({}, {"channel": "c"}, {"channel": "c", "contains": "m"}, {"channel": "c", "state": "waiting"}):
         peek(nsqd, name, **query)
-    assert nsqd.topic_stats(name) == before
+    assert without_ages(nsqd.topic_stats(name)) == before
     with RawClient(nsqd.tcp_address) as consumer:
         assert consumer.sub(name, "c") == OK
         consumer.rdy(20)

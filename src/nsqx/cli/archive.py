@@ -6,13 +6,14 @@ import asyncio
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from nsqx.cli.cluster import tcp_cluster
+from nsqx.cli.command_line import read_words
 from nsqx.cli.spark_flags import CLUSTER_FLAGS, check_packages
 from nsqx.cli.stop_signals import stop_signals
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, DURATION, STRING, STRINGS, Flag, UsageError
-from nsqx.tools.cluster_address import find_tcp, read_words
 from nsqx.units import NS_PER_MINUTE, NS_PER_MS
 
 PROGRAM = "nsqx archive"
@@ -46,6 +47,7 @@ class ArchiveOptions:
     state: str = ""
     option: list[str] = field(default_factory=list)
     master: str = ""
+    context: str = ""
     lookupd: list[str] = field(default_factory=list)
     client_options: list[str] = field(default_factory=list)
     nsqd: list[str] = field(default_factory=list)
@@ -76,8 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with stop_signals() as stopping:
             return archive(options, stopping)
     except UsageError as error:
-        print(error, file=sys.stderr, end="")
-        return error.exit_code
+        return error.show()
     except NSQError as error:
         print(f"{PROGRAM}: {str(error).removeprefix(f'{PROGRAM}: ')}", file=sys.stderr)
         return 1
@@ -86,12 +87,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def archive(options: ArchiveOptions, stopping: threading.Event) -> int:
     """Run the pipeline of an archive; return the exit code."""
     from nsqx.pipeline.archive import ArchiveSpec, archive_pipeline
+    from nsqx.pipeline.channels import check_reachable
     from nsqx.pipeline.display import make_display
+    from nsqx.pipeline.log_mode import reads_logs
     from nsqx.pipeline.model import Nsq
     from nsqx.pipeline.phases import run_pipeline
     from nsqx.pipeline.runner import RunOptions
 
-    place = asyncio.run(find_tcp(options.nsqd, options.lookupd))
+    cluster = tcp_cluster(options.context, options.nsqd, options.lookupd)
+    place = asyncio.run(cluster.find())
     wanted = ArchiveSpec(
         topics=options.topics,
         pattern=options.pattern,
@@ -102,15 +106,22 @@ def archive(options: ArchiveOptions, stopping: threading.Event) -> int:
         compression=options.compression,
         options=_pairs(options.option, "--option"),
     )
-    nsq = Nsq(tuple(place.lookupd_addresses), tuple(place.nsqd_addresses), _client_settings(options))
+    nsq = Nsq(
+        tuple(place.lookupd_addresses),
+        tuple(place.nsqd_addresses),
+        _client_settings([*cluster.client_options, *options.client_options]),
+    )
     pipeline = archive_pipeline(wanted, nsq, _pairs(options.set, "--set"))
+    check_reachable(nsq)
+    if reads_logs(pipeline, pipeline.sources["messages"], pipeline.sinks["archive"]):
+        pipeline = archive_pipeline(replace(wanted, has_offsets=True), nsq, _pairs(options.set, "--set"))
     run_options = RunOptions(once=options.once, master=options.master, verbose=options.verbose)
     return run_pipeline(pipeline, run_options, make_display(pipeline.name), stopping).exit_code
 
 
-def _client_settings(options: ArchiveOptions) -> dict[str, str]:
+def _client_settings(texts: Sequence[str]) -> dict[str, str]:
     """Return the client's options in the form of a pipeline file."""
-    parts = (text.partition(",") for text in options.client_options)
+    parts = (text.partition(",") for text in texts)
     return {name.replace("-", "_"): value if comma else "true" for name, comma, value in parts}
 
 

@@ -26,13 +26,14 @@ from nsqx.bench.go_client import WORKLOADS as GO_WORKLOADS
 from nsqx.bench.go_client import check_programs, measure_by_go
 from nsqx.bench.loads import Limits
 from nsqx.bench.workloads import WORKLOADS, Workload, find_workloads
+from nsqx.cli.command_line import read_words
 from nsqx.errors import ConfigError
 from nsqx.flags import DURATION, INT, STRING, Flag, UsageError
 from nsqx.net.address import parse_address
-from nsqx.tools.cluster_address import read_words
 from nsqx.units import NS_PER_S
 
-PROGRAM = "nsqx bench list | run WORKLOAD... | compare [WORKLOAD...]"
+PROGRAM = "nsqx bench"
+VERBS = ("list", "run", "compare")
 
 FLAGS: tuple[Flag, ...] = (
     Flag("nsqd-tcp-address", STRING, "127.0.0.1:4150", "run: TCP address of the broker"),
@@ -62,18 +63,14 @@ def main(argv: Sequence[str] | None = None, find_launcher: FindLauncher = other_
     ``find_launcher`` returns the launcher of the program that ``--peer`` names, with its data below a directory.
     """
     try:
-        values, words = read_words(FLAGS, sys.argv[1:] if argv is None else argv, PROGRAM)
-        if not words:
-            raise ConfigError("a command is required: use list, run or compare")
+        title = f"{PROGRAM} {'|'.join(VERBS)} [WORKLOAD...]"
+        values, words = read_words(FLAGS, sys.argv[1:] if argv is None else argv, title, verbs=VERBS)
         limits = _limits(values)
         actions: dict[str, Action] = {"list": _list, "run": _run, "compare": partial(_compare, find_launcher)}
-        action = actions.get(words[0])
-        if action is None:
-            raise ConfigError(f"unknown command {words[0]!r}: use list, run or compare")
+        action = actions[words[0]]
         workloads = _workloads(words[1:])
     except UsageError as error:
-        print(str(error) if error.exit_code == 0 else str(error).partition("\n")[0], file=sys.stderr)
-        return error.exit_code
+        return error.show()
     except ConfigError as error:
         print(f"nsqx bench: {error}", file=sys.stderr)
         return 2
@@ -96,14 +93,14 @@ def main(argv: Sequence[str] | None = None, find_launcher: FindLauncher = other_
 def _limits(values: dict[str, Any]) -> Limits:
     for name in ("count", "size", "pid"):
         if values[name] < 0:
-            raise ConfigError(f"-{name} must not be negative")
+            raise ConfigError(f"--{name} must not be negative")
     for name in ("rounds", "processes"):
         if values[name] < 1:
-            raise ConfigError(f"-{name} must be at least 1")
+            raise ConfigError(f"--{name} must be at least 1")
     if values["runfor"] <= 0:
-        raise ConfigError("-runfor must be positive")
+        raise ConfigError("--runfor must be positive")
     if values["client"] not in ("nsqx", "go"):
-        raise ConfigError(f"invalid -client {values['client']!r}: use nsqx or go")
+        raise ConfigError(f"invalid --client {values['client']!r}: use nsqx or go")
     return Limits(values["count"], values["runfor"] / NS_PER_S, values["size"], values["processes"])
 
 
@@ -144,20 +141,20 @@ def _run(values: dict[str, Any], workloads: Sequence[Workload], limits: Limits) 
 def _compare(find_launcher: FindLauncher, values: dict[str, Any], workloads: Sequence[Workload], limits: Limits) -> int:
     peer = values["peer"]
     if not peer:
-        raise ConfigError("-peer PATH is required: the path of the other nsqd")
+        raise ConfigError("--peer PATH is required: the path of the other nsqd")
     if not Path(peer).is_file() or not os.access(peer, os.X_OK):
-        raise ConfigError(f"-peer {peer} is not an executable file")
+        raise ConfigError(f"--peer {peer} is not an executable file")
     data_root = values["data_path"] or None
     if data_root is not None and not Path(data_root).is_dir():
-        raise ConfigError(f"-data-path {data_root} is not a directory")
+        raise ConfigError(f"--data-path {data_root} is not a directory")
     theirs = find_launcher(peer, data_root)
     if theirs.is_nsqd and not is_nsqd(peer):
-        raise ConfigError(f"-peer {peer} is not an nsqd: use the path of an nsqd, Go's or one with the same flags")
+        raise ConfigError(f"--peer {peer} is not an nsqd: use the path of an nsqd, Go's or one with the same flags")
     client = values["client"]
     runs: list[tuple[Workload, Run]] = []
     if client == "go":
         if not isinstance(theirs, NSQDLauncher):
-            raise ConfigError("-client go requires an nsqd as -peer")
+            raise ConfigError("--client go requires an nsqd as --peer")
         directory = Path(peer).resolve().parent
         check_programs(directory)
         runs = [(each, measure_by_go(directory, each.id)) for each in workloads if each.id in GO_WORKLOADS]

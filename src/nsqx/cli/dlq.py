@@ -1,7 +1,7 @@
 """nsqx dlq: lists, shows, redrives or purges the dead letters of a topic on every nsqd that has some.
 
       nsqx dlq ls [TOPIC]
-      nsqx dlq show TOPIC [--channel C] [--offset N] [--count K]
+      nsqx dlq show TOPIC [--channel C] [--offset N | --skip N] [--count K]
       nsqx dlq redrive TOPIC [--channel C] [--offset N...] [--count K]
       nsqx dlq purge TOPIC [--channel C] [--offset N...] [--count K]
 
@@ -19,15 +19,14 @@ from typing import Any
 
 import orjson
 
-from nsqx.cluster.credentials import Credentials
+from nsqx.cli.cluster import CLUSTER_FLAGS, ClusterAccess, take_cluster
+from nsqx.cli.command_line import read_words, usage_error
 from nsqx.cluster.fan_out import Answers, ask_all
-from nsqx.cluster.http import HTTPSession
 from nsqx.cluster.nsqd import NsqdClient
 from nsqx.errors import RequestFailed
-from nsqx.flags import BOOL, INT, STRING, STRINGS, Flag, UsageError, usage
-from nsqx.names import is_valid_name
-from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
-from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
+from nsqx.flags import BOOL, INT, STRING, STRINGS, Flag
+from nsqx.names import invalid_name, is_valid_name
+from nsqx.tools.cluster_address import warn
 from nsqx.tools.table import print_table
 from nsqx.tools.utility import UtilityFailed, write_stdout
 
@@ -41,11 +40,10 @@ _MAX_SHOWN = 1000
 _DEFAULT_SHOWN = 20
 
 FLAGS: tuple[Flag, ...] = (
-    NSQD_HTTP_FLAG,
-    LOOKUPD_HTTP_FLAG,
-    *HTTP_ACCESS_FLAGS,
+    *CLUSTER_FLAGS,
     Flag("channel", STRING, "", "only letters of this channel of TOPIC"),
     Flag("offset", STRINGS, [], "only the letter at this offset (may be repeated); show: begin there"),
+    Flag("skip", INT, 0, "show: leave out so many letters of a classic topic, which have no offsets"),
     Flag("count", INT, 0, f"at most so many letters of each nsqd; default all, show: {_DEFAULT_SHOWN}"),
     Flag("json", BOOL, False, "print JSON, one object per line", config_key="is_json"),
     Flag("yes", BOOL, False, "do not ask for confirmation", config_key="is_confirmed"),
@@ -60,10 +58,9 @@ class DlqOptions:
     topic: str = ""
     channel: str = ""
     offset: list[str] = field(default_factory=list)
+    skip: int = 0
     count: int = 0
-    nsqd_addresses: list[str] = field(default_factory=list)
-    lookupd_addresses: list[str] = field(default_factory=list)
-    credentials: Credentials = field(default_factory=Credentials)
+    cluster: ClusterAccess = field(default_factory=ClusterAccess)
     is_json: bool = False
     is_confirmed: bool = False
 
@@ -71,44 +68,45 @@ class DlqOptions:
 def read_options(argv: Sequence[str]) -> DlqOptions:
     """Return the options from the command line; raises UsageError or UtilityFailed."""
     title = f"{PROGRAM} {'|'.join(VERBS)} TOPIC"
-    values, words = read_words(FLAGS, argv, title, least=1, most=2)
+    values, words = read_words(FLAGS, argv, title, most=2, verbs=VERBS)
     verb, topic = [*words, ""][:2]
-    if verb not in VERBS:
-        raise UsageError(f"{PROGRAM}: unknown command {verb!r}\n{usage(FLAGS, title)}", 2)
     if not topic and verb != "ls":
-        raise UsageError(usage(FLAGS, title), 2)
-    options = DlqOptions(verb, topic, credentials=take_credentials(values), **values)
+        raise usage_error(title, "TOPIC is missing")
+    options = DlqOptions(verb, topic, cluster=take_cluster(values), **values)
     for name, text in (("topic", topic), ("channel", options.channel)):
         if text and not is_valid_name(text):
-            raise UtilityFailed(f'invalid {name} name "{text}": use 1-64 of a-z A-Z 0-9 . _ -')
+            raise UtilityFailed(invalid_name(name, text))
     for text in options.offset:
         if not text.isascii() or not text.isdecimal():
             raise UtilityFailed(f'invalid --offset "{text}": use a number, as nsqx dlq show prints it')
+    if options.skip < 0:
+        raise UtilityFailed(f"invalid --skip {options.skip}: use a number of letters, 0 or more")
     most = _MAX_SHOWN if verb == "show" else sys.maxsize
     if not 0 <= options.count <= most:
         raise UtilityFailed(f"invalid --count {options.count}: use a number from 1 to {most}")
     if verb == "show" and len(options.offset) > 1:
         raise UtilityFailed("show takes one --offset, where it begins")
+    if options.skip and (verb != "show" or options.offset):
+        raise UtilityFailed("--skip is for show, without --offset")
     return options
 
 
 async def run(options: DlqOptions, stopping: asyncio.Event) -> int:
     """Run the command and return the exit code; raises UtilityFailed or RequestFailed."""
-    http = HTTPSession(options.credentials)
-    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, http)
-    nodes = NsqdClient.at(http, addresses)
+    nodes = await options.cluster.nsqds()
     if options.verb == "ls" and not options.topic:
         return await _list_all(options, nodes)
     count = (options.count or _DEFAULT_SHOWN) if options.verb == "show" else 1
     offset = options.offset[0] if options.offset and options.verb == "show" else ""
+    skip = str(options.skip) if options.skip else ""
     found = _with_letters(
-        options, await ask_all(nodes, NsqdClient.dead, options.topic, options.channel, offset, str(count))
+        options, await ask_all(nodes, NsqdClient.dead, options.topic, options.channel, offset, skip, str(count))
     )
     if options.verb == "ls":
         return _print_counts(options, found)
     if options.verb == "show":
         return _show(options, found)
-    return await _change(options, http, found, stopping)
+    return await _change(options, found, stopping)
 
 
 def _with_letters(options: DlqOptions, answers: Answers[Any]) -> Answers[Any]:
@@ -116,9 +114,9 @@ def _with_letters(options: DlqOptions, answers: Answers[Any]) -> Answers[Any]:
     failures = [(daemon, error) for daemon, error in answers.failures if error.status != 404]
     if not answers.found and not failures:
         of = f"{options.topic}, channel {options.channel}" if options.channel else options.topic
-        raise UtilityFailed(f"no nsqd has dead letters of topic {of}")
+        raise UtilityFailed(f"no nsqd has dead letters of topic {of}: nsqx dlq ls lists the topics that have some")
     found = Answers(answers.found, failures).require_one()
-    warn(found.problems)
+    warn(found.plain_problems)
     return found
 
 
@@ -128,7 +126,7 @@ def _with_letters(options: DlqOptions, answers: Answers[Any]) -> Answers[Any]:
 async def _list_all(options: DlqOptions, nodes: Sequence[NsqdClient]) -> int:
     """List the topics with a channel for dead letters."""
     answers = await ask_all(nodes, NsqdClient.stats)
-    warn(answers.require_one().problems)
+    warn(answers.require_one().plain_problems)
     letters: dict[str, list[int]] = {}
     for topics in answers.values:
         for topic in topics:
@@ -168,8 +166,9 @@ def _show(options: DlqOptions, answers: Answers[Any]) -> int:
             else:
                 write_stdout(_letter_text(message, address if len(answers.found) > 1 else ""))
         left_out = answer["count"] - len(answer["messages"])
-        if left_out > 0 and not options.is_json and not answer["complete"]:
-            write_stdout(f"{address}: more letters follow: --offset={answer['next']}\n".encode())
+        if left_out > 0 and not options.is_json and answer["messages"] and not answer["complete"]:
+            place = "offset" if "offset" in answer["messages"][-1] else "skip"
+            write_stdout(f"{address}: more letters follow: --{place}={answer['next']}\n".encode())
     return 1 if answers.failures else 0
 
 
@@ -208,7 +207,7 @@ def _time_text(time_ns: int) -> str:
 # Redriving and purging
 
 
-async def _change(options: DlqOptions, http: HTTPSession, answers: Answers[Any], stopping: asyncio.Event) -> int:
+async def _change(options: DlqOptions, answers: Answers[Any], stopping: asyncio.Event) -> int:
     if options.offset and len(answers.found) > 1:
         addresses = ", ".join(address for address, _ in answers.found)
         raise UtilityFailed(f"--offset needs one nsqd, but {addresses} have letters: use --nsqd-http-address")
@@ -216,7 +215,7 @@ async def _change(options: DlqOptions, http: HTTPSession, answers: Answers[Any],
     if is_asked and not options.is_confirmed and not await _confirm(options, answers, stopping):
         write_stdout(b"nothing was changed\n")
         return 1
-    nodes = NsqdClient.at(http, [address for address, _ in answers.found])
+    nodes = NsqdClient.at(options.cluster.http, [address for address, _ in answers.found])
     outcome = await ask_all(nodes, _change_node, options)
     past = _PAST[options.verb]
     if options.is_json:
@@ -227,7 +226,7 @@ async def _change(options: DlqOptions, http: HTTPSession, answers: Answers[Any],
         print_table(("nsqd", past, "left"), rows)
     if not outcome.found:
         outcome.require_all()
-    warn(outcome.problems)
+    warn(outcome.plain_problems)
     return 1 if outcome.failures or answers.failures else 0
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from nsqx.cli.command_line import read_words
 from nsqx.doctor.directory import examine, repair
 from nsqx.doctor.quarantine import Quarantine
 from nsqx.errors import ConfigError, NSQError
@@ -23,7 +24,6 @@ from nsqx.flags import BOOL, INT, Flag, UsageError
 from nsqx.nsqd.daemon import lock_data_path
 from nsqx.nsqd.metadata import FILE_NAME
 from nsqx.nsqd.options import NsqdOptions
-from nsqx.tools.cluster_address import read_words
 
 if TYPE_CHECKING:
     from nsqx.doctor.findings import DoctorReport
@@ -43,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         values, words = read_words(FLAGS, sys.argv[1:] if argv is None else argv, f"{PROGRAM} DATA_PATH", most=1)
     except UsageError as error:
-        print(error, file=sys.stderr, end="")
-        return error.exit_code
+        return error.show()
     if not words:
         return _fail("DATA_PATH is required, for example: nsqx doctor /var/lib/nsqd")
     try:

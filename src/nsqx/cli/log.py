@@ -1,6 +1,7 @@
 """nsqx log: lists, shows, verifies or exports the topic logs of a data directory that no nsqd uses, or trims a log.
 
       nsqx log ls DATA_PATH
+      nsqx log ledger DATA_PATH
       nsqx log show DATA_PATH TOPIC [--offset N [--count K]]
       nsqx log verify DATA_PATH [TOPIC...]
       nsqx log export DATA_PATH [TOPIC...]
@@ -23,20 +24,21 @@ from typing import Any
 import orjson
 
 from nsqx.cli import log_trim
+from nsqx.cli.command_line import read_words
 from nsqx.errors import ConfigError, NSQError
-from nsqx.flags import BOOL, INT, Flag, UsageError, usage
+from nsqx.flags import BOOL, INT, Flag, UsageError
 from nsqx.nsqd.daemon import lock_data_path
 from nsqx.nsqd.log_export import ExportedTopic, export_logs
 from nsqx.nsqd.options import NsqdOptions
+from nsqx.queues.log.staging import StagedPart, is_intact, list_staged
 from nsqx.queues.log.stored import StoredLog, StoredLogs, StoredMessage
 from nsqx.queues.log.verify import LogCheck, LogDamage, check_segments, commit_damages, ranges_text
-from nsqx.tools.cluster_address import read_words
 from nsqx.tools.message_text import body_line, time_text
 from nsqx.tools.table import print_table
 from nsqx.wire import byteops
 
 PROGRAM = "nsqx log"
-VERBS = ("ls", "show", "verify", "export")
+VERBS = ("ls", "show", "ledger", "verify", "export")
 TRIM = "trim"
 WHOLE, DAMAGED, NOT_READ = 0, 1, 2
 _NO_OFFSET = -1
@@ -54,17 +56,15 @@ FLAGS: tuple[Flag, ...] = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command of nsqx log; return the exit code."""
     title = f"{PROGRAM} {'|'.join(VERBS)} DATA_PATH [TOPIC...], or {PROGRAM} {TRIM} TOPIC"
+    verbs = (*VERBS, TRIM)
     try:
-        values, words = read_words(FLAGS, sys.argv[1:] if argv is None else argv, title, least=2)
+        values, words = read_words(FLAGS, sys.argv[1:] if argv is None else argv, title, least=2, verbs=verbs)
         if words[0] == TRIM:
             return log_trim.main(words[1:], values)
-        if words[0] not in VERBS:
-            raise UsageError(f"{PROGRAM}: unknown command {words[0]!r}\n{usage(FLAGS, title)}", 2)
     except UsageError as error:
-        print(error, file=sys.stderr, end="")
-        return error.exit_code
+        return error.show()
     verb, data_path, *topics = words
-    run = {"ls": list_logs, "show": show_log, "verify": verify_logs, "export": export}[verb]
+    run = {"ls": list_logs, "show": show_log, "ledger": show_ledger, "verify": verify_logs, "export": export}[verb]
     try:
         lock = lock_data_path(data_path)
         try:
@@ -266,6 +266,56 @@ def _message(log: StoredLog, message: StoredMessage, channels: dict[int, str]) -
         return {**fields, "base64": base64.b64encode(message.body).decode()}
 
 
+# ledger
+
+
+def show_ledger(data_path: str, topics: Sequence[str], values: dict[str, Any]) -> int:
+    """Show the last committed batch of each query, and the parts that are staged."""
+    if topics:
+        raise ConfigError("ledger takes no topic: all queries of a data directory are in one ledger")
+    stored = StoredLogs(data_path)
+    entries = list(stored.ledger.state.ledger.items()) if stored.ledger is not None else []
+    queries: list[dict[str, Any]] = [
+        {
+            "query": query,
+            "batch": entry.batch,
+            "committed": time_text(entry.time_ns),
+            "place": entry.place,
+            "nodes": list(entry.nodes),
+        }
+        for query, entry in entries
+    ]
+    parts = [
+        {
+            **part.name._asdict(),
+            "bytes": part.size,
+            "staged": time_text(part.time_ns),
+            "state": _part_state(part, stored),
+        }
+        for part in list_staged(data_path)
+    ]
+    if values["is_json"]:
+        _print_json({"queries": queries, "parts": parts})
+        return WHOLE
+    if not queries and not parts:
+        print(f"{data_path} has no ledger and no staged parts")
+    if queries:
+        rows = [{**row, "nodes": ",".join(row["nodes"])} for row in queries]
+        _print_rows(rows, ("query", "batch", "place", "committed", "nodes"), 1, ("nodes", "place"))
+    if parts:
+        print(end="\n" if queries else "")
+        columns = ("query", "batch", "part", "attempt", "bytes", "staged", "state")
+        _print_rows(parts, columns, 1, ("staged", "attempt"))
+    return WHOLE
+
+
+def _part_state(part: StagedPart, stored: StoredLogs) -> str:
+    if not is_intact(stored.data_path, part.name):
+        return "damaged"
+    entry = stored.ledger.state.ledger.find(part.name.query) if stored.ledger is not None else None
+    return "committed" if entry is not None and entry.batch >= part.name.batch else "waits"
+
+
 # verify
 
 
@@ -276,7 +326,7 @@ def verify_logs(data_path: str, topics: Sequence[str], values: dict[str, Any]) -
     damages = commit_damages(stored)
     if topics:
         damages = [damage for damage in damages if not damage.topic or damage.topic in topics]
-    for log in logs:
+    for log in logs if topics else stored.with_ledger:
         damages += LogCheck(log).damages
     unidentified = [] if topics else stored.recovery.unidentified
     message_count = sum(log.message_count for log in logs)

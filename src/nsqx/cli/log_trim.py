@@ -14,16 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nsqx.cli.cluster import CLUSTER_FLAGS, ClusterAccess, take_cluster
 from nsqx.cli.run_tool import run_utility
-from nsqx.cluster.credentials import Credentials
 from nsqx.cluster.fan_out import ask_all
-from nsqx.cluster.http import HTTPSession
 from nsqx.cluster.nsqd import NsqdClient
 from nsqx.errors import ConfigError, RequestFailed
 from nsqx.flags import BOOL, STRING, Flag
-from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, warn
+from nsqx.tools.cluster_address import warn
 from nsqx.tools.confirm import confirm
-from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
 from nsqx.tools.nsqd_refusals import TOPIC_NOT_FOUND, refusal_text
 from nsqx.tools.utility import UtilityFailed, write_stdout
 
@@ -35,9 +33,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("before", STRING, "", f"trim: the `position` of the first message that stays: {_POSITIONS}"),
     Flag("dry-run", BOOL, False, "trim: only print what would be dropped", config_key="is_dry_run"),
     Flag("yes", BOOL, False, "trim: do not ask for a confirmation", config_key="is_confirmed"),
-    NSQD_HTTP_FLAG,
-    LOOKUPD_HTTP_FLAG,
-    *HTTP_ACCESS_FLAGS,
+    *CLUSTER_FLAGS,
 )
 
 
@@ -49,9 +45,7 @@ class TrimOptions:
     before: str
     is_dry_run: bool = False
     is_confirmed: bool = False
-    nsqd_addresses: list[str] = field(default_factory=list)
-    lookupd_addresses: list[str] = field(default_factory=list)
-    credentials: Credentials = field(default_factory=Credentials)
+    cluster: ClusterAccess = field(default_factory=ClusterAccess)
 
 
 def main(topics: Sequence[str], values: dict[str, Any]) -> int:
@@ -62,17 +56,15 @@ def main(topics: Sequence[str], values: dict[str, Any]) -> int:
             raise ConfigError("trim needs one topic, for example: nsqx log trim orders --before=-24h")
         if not values["before"]:
             raise ConfigError(f"--before is required: {_POSITIONS}")
-        names = ("before", "is_dry_run", "is_confirmed", "nsqd_addresses", "lookupd_addresses")
-        return TrimOptions(topics[0], credentials=take_credentials(values), **{name: values[name] for name in names})
+        cluster = take_cluster(values, request_timeout_s=_REQUEST_TIMEOUT_S)
+        return TrimOptions(topics[0], values["before"], values["is_dry_run"], values["is_confirmed"], cluster)
 
     return run_utility(PROGRAM, (), read_options, run)
 
 
 async def run(options: TrimOptions, stopping: asyncio.Event) -> int:
     """Show what would be dropped, then drop it if confirmed; return the exit code; raises UtilityFailed."""
-    http = HTTPSession(options.credentials, request_timeout_s=_REQUEST_TIMEOUT_S)
-    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, http)
-    plans, has_problems = await _plan(options, NsqdClient.at(http, addresses))
+    plans, has_problems = await _plan(options, await options.cluster.nsqds())
     if options.is_dry_run:
         _print(plans)
         return 1 if has_problems else 0
@@ -82,7 +74,7 @@ async def run(options: TrimOptions, stopping: asyncio.Event) -> int:
             raise UtilityFailed("nothing was dropped: add --yes to confirm, or --dry-run to only see this")
         if not await confirm(f"Drop these messages of {options.topic}?", stopping):
             raise UtilityFailed("nothing was dropped")
-    return await _trim(options, http, plans) or (1 if has_problems else 0)
+    return await _trim(options, plans) or (1 if has_problems else 0)
 
 
 async def _plan(options: TrimOptions, nsqds: list[NsqdClient]) -> tuple[list[tuple[str, dict[str, Any]]], bool]:
@@ -94,21 +86,21 @@ async def _plan(options: TrimOptions, nsqds: list[NsqdClient]) -> tuple[list[tup
         f"{nsqd}: {refusal_text(failure)}" for nsqd, failure in answers.failures if failure.code != TOPIC_NOT_FOUND
     ]
     if not answers.found and not problems:
-        raise UtilityFailed(f"no nsqd has topic {options.topic}")
+        raise await options.cluster.nothing_has(options.topic)
     if not answers.found:
         raise UtilityFailed("; ".join(problems))
     warn(problems)
     return answers.found, bool(problems)
 
 
-async def _trim(options: TrimOptions, http: HTTPSession, plans: list[tuple[str, dict[str, Any]]]) -> int:
+async def _trim(options: TrimOptions, plans: list[tuple[str, dict[str, Any]]]) -> int:
     """Trim the log on each nsqd and print the outcomes; return the exit code."""
     code = 0
     for address, plan in plans:
         # A time may mean another message now.
         before = options.before if options.before == "end" else str(plan["before"])
         try:
-            done = await NsqdClient(http, address).trim_log(options.topic, before)
+            done = await NsqdClient(options.cluster.http, address).trim_log(options.topic, before)
         except RequestFailed as failure:
             write_stdout(f"{address}: nothing was dropped: {refusal_text(failure)}\n".encode())
             code = 1

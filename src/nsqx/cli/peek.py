@@ -11,20 +11,21 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from nsqx.cluster.credentials import Credentials
-from nsqx.cluster.http import HTTPSession
-from nsqx.cluster.nsqd import NsqdClient
+from nsqx.cli.cluster import CLUSTER_FLAGS, ClusterAccess, take_cluster
+from nsqx.cli.command_line import read_words
 from nsqx.errors import RequestFailed
 from nsqx.flags import BOOL, INT, STRING, Flag
-from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
-from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
+from nsqx.tools.cluster_address import warn
 from nsqx.tools.message_text import body_line, time_text
 from nsqx.tools.nsqd_refusals import CHANNEL_NOT_FOUND, TOPIC_NOT_FOUND, refusal_text
 from nsqx.tools.utility import UtilityFailed, log_line, write_stdout
+
+if TYPE_CHECKING:
+    from nsqx.cluster.nsqd import NsqdClient
 
 PROGRAM = "nsqx peek"
 _DEFAULT_COUNT = 20
@@ -35,9 +36,7 @@ _REQUEST_TIMEOUT_S = 60.0
 _STATES = ("waiting", "in_flight", "deferred")
 
 FLAGS: tuple[Flag, ...] = (
-    NSQD_HTTP_FLAG,
-    LOOKUPD_HTTP_FLAG,
-    *HTTP_ACCESS_FLAGS,
+    *CLUSTER_FLAGS,
     Flag("offset", INT, -1, "show the messages from this offset on"),
     Flag("time", STRING, "", "show the messages from this `time` on: 2026-11-18T06:00:00Z, or -1h (ago)"),
     Flag("id", STRING, "", "show the message with this `id`"),
@@ -57,9 +56,7 @@ class PeekOptions:
 
     topic: str
     channel: str = ""
-    nsqd_addresses: list[str] = field(default_factory=list)
-    lookupd_addresses: list[str] = field(default_factory=list)
-    credentials: Credentials = field(default_factory=Credentials)
+    cluster: ClusterAccess = field(default_factory=ClusterAccess)
     offset: int = -1
     time: str = ""
     id: str = ""
@@ -92,24 +89,22 @@ def read_options(argv: Sequence[str]) -> PeekOptions:
     if values["last"] and values["count"] == _DEFAULT_COUNT:
         values["count"] = values["last"]
     topic, channel = [*words, ""][:2]
-    return PeekOptions(topic, channel, credentials=take_credentials(values), **values)
+    return PeekOptions(topic, channel, cluster=take_cluster(values, request_timeout_s=_REQUEST_TIMEOUT_S), **values)
 
 
 async def run(options: PeekOptions, _stopping: asyncio.Event) -> int:
     """Print the messages and return the exit code; raises UtilityFailed or RequestFailed."""
-    http = HTTPSession(options.credentials, request_timeout_s=_REQUEST_TIMEOUT_S)
-    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, http)
+    nsqds = await options.cluster.nsqds()
     missing: list[str] = []
     problems: list[str] = []
-    for nsqd in NsqdClient.at(http, addresses):
+    for nsqd in nsqds:
         try:
-            await _show(nsqd, options, has_title=len(addresses) > 1)
+            await _show(nsqd, options, has_title=len(nsqds) > 1)
         except RequestFailed as failure:
             is_missing = failure.code in (TOPIC_NOT_FOUND, CHANNEL_NOT_FOUND)
             (missing if is_missing else problems).append(f"{nsqd}: {refusal_text(failure)}")
-    if len(missing) == len(addresses):
-        what = f"channel {options.channel} of topic {options.topic}" if options.channel else f"topic {options.topic}"
-        raise UtilityFailed(f"no nsqd has {what}")
+    if len(missing) == len(nsqds):
+        raise await options.cluster.nothing_has(options.topic, options.channel)
     warn(problems)
     return 1 if problems else 0
 

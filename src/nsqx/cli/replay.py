@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from nsqx.cli.cluster import tcp_cluster
+from nsqx.cli.command_line import read_words
 from nsqx.cli.spark_flags import CLUSTER_FLAGS, check_packages
 from nsqx.cli.stop_signals import stop_signals
 from nsqx.client.blocking import Producer
 from nsqx.client.options import read_option_flags
 from nsqx.errors import ConfigError, NSQError
 from nsqx.flags import BOOL, INT, STRING, Flag, UsageError
-from nsqx.names import is_valid_name
-from nsqx.tools.cluster_address import find_tcp, read_words
+from nsqx.names import invalid_name, is_valid_name
 from nsqx.tools.to_nsq import STREAM_PUBLISH_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class ReplayOptions:
     after: str = ""
     dry_run: bool = False
     master: str = ""
+    context: str = ""
     lookupd: list[str] = field(default_factory=list)
     client_options: list[str] = field(default_factory=list)
     nsqd: list[str] = field(default_factory=list)
@@ -80,7 +82,7 @@ def read_options(argv: Sequence[str]) -> ReplayOptions:
     if not options.to and not options.dry_run:
         raise ConfigError("--to TOPIC is required")
     if options.to and not is_valid_name(options.to):
-        raise ConfigError(f"invalid topic name {options.to!r}: use 1 to 64 of a-z A-Z 0-9 . _ -")
+        raise ConfigError(invalid_name("topic", options.to))
     if options.rate < 0:
         raise ConfigError("--rate must not be negative")
     if "://" not in options.directory and not os.path.exists(options.directory):
@@ -97,8 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with stop_signals() as stopping:
             return run(options, words, stopping)
     except UsageError as error:
-        print(error, file=sys.stderr, end="")
-        return error.exit_code
+        return error.show()
     except NSQError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 1
@@ -123,12 +124,15 @@ def run(options: ReplayOptions, argv: Sequence[str], stopping: threading.Event) 
         if options.dry_run or not plan.total:
             print(f"{plan.total:,} messages")
             return 0
-        place = asyncio.run(find_tcp(options.nsqd, options.lookupd))
-        client = read_option_flags(options.client_options)
+        cluster = tcp_cluster(options.context, options.nsqd, options.lookupd)
+        place = asyncio.run(cluster.find())
+        client = read_option_flags([*cluster.client_options, *options.client_options])
         producer = Producer(
             place.nsqd_addresses,
             lookupd_http_addresses=place.lookupd_addresses,
             publish_timeout=STREAM_PUBLISH_TIMEOUT_S,
+            start_timeout=STREAM_PUBLISH_TIMEOUT_S,
+            require_connection=True,
             **client,
         )
         with producer, progress_bar(options.to, plan.total) as progress:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TextIO, TypeVar, runtime_checkable
 from nsqx.errors import MessagesLost, NSQError
 from nsqx.flags import UsageError, VersionRequested
 from nsqx.log import INFO, Log
-from nsqx.version import version_line
+from nsqx.version import own_version_line, version_line
 
 
 class RunnableDaemon(Protocol):
@@ -48,10 +48,10 @@ def run_daemon(
     try:
         options = read_options(sys.argv[1:] if argv is None else argv, sys.stderr)
     except UsageError as error:
-        print(error, file=sys.stderr, end="")
-        return error.exit_code
+        return error.show()
     except VersionRequested:
         print(version_line(program))
+        print(own_version_line(program))
         return 0
     except NSQError as error:
         Log(f"[{program}] ", INFO).fatal("%s", error)

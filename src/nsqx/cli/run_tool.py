@@ -12,7 +12,7 @@ from typing import TypeVar
 from nsqx.cli.run_daemon import run_in_loop, stop_event
 from nsqx.errors import NSQError
 from nsqx.flags import UsageError, VersionRequested
-from nsqx.tools.utility import client_log, explain, log_line
+from nsqx.tools.utility import LINE_STYLE, client_log, error_line
 from nsqx.version import NSQ_VERSION
 
 _Options = TypeVar("_Options")
@@ -25,16 +25,16 @@ def run_utility(
     run: Callable[[_Options, asyncio.Event], Awaitable[int]],
 ) -> int:
     """Run a utility and return the exit code; ``run`` gets an event that SIGINT and SIGTERM set."""
+    LINE_STYLE.program = program if program.startswith("nsqx ") else ""
     try:
         options = read_options(sys.argv[1:] if argv is None else argv)
     except UsageError as error:
-        print(error, file=sys.stderr, end="")
-        return error.exit_code
+        return error.show()
     except VersionRequested:
         print(f"{program} v{NSQ_VERSION}")
         return 0
     except NSQError as error:
-        log_line(explain(error))
+        error_line(error)
         return 1
 
     async def work() -> int:
@@ -46,7 +46,7 @@ def run_utility(
     except BrokenPipeError:
         return _end_by_broken_pipe()
     except NSQError as error:
-        log_line(explain(error))
+        error_line(error)
         return 1
 
 

@@ -13,15 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsqx.cluster.credentials import Credentials
+from nsqx.cli.cluster import CLUSTER_FLAGS, ClusterAccess, take_cluster
+from nsqx.cli.command_line import read_words
 from nsqx.cluster.fan_out import ask_all
-from nsqx.cluster.http import HTTPSession
 from nsqx.cluster.nsqd import NsqdClient
 from nsqx.errors import RequestFailed
 from nsqx.flags import BOOL, STRING, Flag
-from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
+from nsqx.tools.cluster_address import warn
 from nsqx.tools.confirm import confirm
-from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
 from nsqx.tools.nsqd_refusals import TOPIC_NOT_FOUND, refusal_text
 from nsqx.tools.table import print_table
 from nsqx.tools.utility import UtilityFailed, write_stdout
@@ -34,9 +33,7 @@ _OPTIONAL = ("forgotten", "in flight", "from")
 _REQUEST_TIMEOUT_S = 60.0
 
 FLAGS: tuple[Flag, ...] = (
-    NSQD_HTTP_FLAG,
-    LOOKUPD_HTTP_FLAG,
-    *HTTP_ACCESS_FLAGS,
+    *CLUSTER_FLAGS,
     Flag("to", STRING, "", f"the new `position`: {_POSITIONS}"),
     Flag("dry-run", BOOL, False, "only show what would be done"),
     Flag("yes", BOOL, False, "do not ask for confirmation"),
@@ -49,9 +46,7 @@ class SeekOptions:
 
     topic: str
     channel: str
-    nsqd_addresses: list[str] = field(default_factory=list)
-    lookupd_addresses: list[str] = field(default_factory=list)
-    credentials: Credentials = field(default_factory=Credentials)
+    cluster: ClusterAccess = field(default_factory=ClusterAccess)
     to: str = ""
     dry_run: bool = False
     yes: bool = False
@@ -62,14 +57,12 @@ def read_options(argv: Sequence[str]) -> SeekOptions:
     values, words = read_words(FLAGS, argv, f"{PROGRAM} TOPIC CHANNEL --to=POSITION", least=2, most=2)
     if not values["to"]:
         raise UtilityFailed(f"--to is required: {_POSITIONS}")
-    return SeekOptions(words[0], words[1], credentials=take_credentials(values), **values)
+    return SeekOptions(words[0], words[1], cluster=take_cluster(values, request_timeout_s=_REQUEST_TIMEOUT_S), **values)
 
 
 async def run(options: SeekOptions, stopping: asyncio.Event) -> int:
     """Show what would be done, then do it if confirmed; return the exit code; raises UtilityFailed."""
-    http = HTTPSession(options.credentials, request_timeout_s=_REQUEST_TIMEOUT_S)
-    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, http)
-    plans, has_problems = await _plan(options, NsqdClient.at(http, addresses))
+    plans, has_problems = await _plan(options, await options.cluster.nsqds())
     print_table(_COLUMNS, [_row(address, plan) for address, plan in plans], optional=_OPTIONAL)
     if options.dry_run:
         return 1 if has_problems else 0
@@ -80,7 +73,7 @@ async def run(options: SeekOptions, stopping: asyncio.Event) -> int:
         question = f"Move channel {options.channel} of {options.topic} on {len(plans)} {noun}?"
         if not await confirm(question, stopping):
             raise UtilityFailed("nothing was moved")
-    return await _move(options, http, plans) or (1 if has_problems else 0)
+    return await _move(options, plans) or (1 if has_problems else 0)
 
 
 async def _plan(options: SeekOptions, nsqds: list[NsqdClient]) -> tuple[list[tuple[str, dict[str, Any]]], bool]:
@@ -93,7 +86,7 @@ async def _plan(options: SeekOptions, nsqds: list[NsqdClient]) -> tuple[list[tup
         f"{nsqd}: {refusal_text(failure)}" for nsqd, failure in answers.failures if failure.code != TOPIC_NOT_FOUND
     ]
     if not answers.found and not problems:
-        raise UtilityFailed(f"no nsqd has topic {options.topic}")
+        raise await options.cluster.nothing_has(options.topic)
     if not answers.found:
         raise UtilityFailed("; ".join(problems))
     warn(problems)
@@ -105,14 +98,14 @@ def _row(address: str, plan: dict[str, Any]) -> list[str]:
     return [address, *(str(plan[name]) for name in names)]
 
 
-async def _move(options: SeekOptions, http: HTTPSession, plans: list[tuple[str, dict[str, Any]]]) -> int:
+async def _move(options: SeekOptions, plans: list[tuple[str, dict[str, Any]]]) -> int:
     """Move the channel on each nsqd and print the outcomes; return the exit code."""
     code = 0
     for address, plan in plans:
         # A time may mean another message now.
         to = options.to if options.to in _NAMES else str(plan["to"])
         try:
-            done = await NsqdClient(http, address).seek(options.topic, options.channel, to)
+            done = await NsqdClient(options.cluster.http, address).seek(options.topic, options.channel, to)
         except RequestFailed as failure:
             write_stdout(f"{address}: not moved: {refusal_text(failure)}\n".encode())
             code = 1

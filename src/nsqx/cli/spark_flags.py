@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 
+from nsqx.cli.contexts import CONTEXT_FLAG
 from nsqx.errors import ConfigError
 from nsqx.flags import STRING, STRINGS, Flag
 from nsqx.spark.session import check_pyspark
@@ -14,6 +15,7 @@ MASTER_FLAG = Flag(
 # For commands without a file that contains the address of the cluster.
 CLUSTER_FLAGS = (
     MASTER_FLAG,
+    CONTEXT_FLAG,
     Flag("lookupd", STRINGS, [], "HTTP address of an nsqlookupd (may be repeated); default $NSQX_LOOKUPD, else local"),
     Flag("nsqd", STRINGS, [], "TCP address of an nsqd (may be repeated); default $NSQX_NSQD, else local"),
     Flag(

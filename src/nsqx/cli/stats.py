@@ -10,14 +10,14 @@ from typing import Any
 
 import orjson
 
-from nsqx.cluster.credentials import Credentials
+from nsqx.cli.cluster import CLUSTER_FLAGS, ClusterAccess, take_cluster
+from nsqx.cli.command_line import read_words
 from nsqx.cluster.fan_out import ask_all
-from nsqx.cluster.http import HTTPSession
 from nsqx.cluster.nsqd import NsqdClient
 from nsqx.flags import BOOL, DURATION, Flag
-from nsqx.tools.cluster_address import LOOKUPD_HTTP_FLAG, NSQD_HTTP_FLAG, find_http, read_words, warn
-from nsqx.tools.http_access import HTTP_ACCESS_FLAGS, take_credentials
-from nsqx.tools.table import print_table
+from nsqx.tools.cluster_address import warn
+from nsqx.tools.live_text import LiveText
+from nsqx.tools.table import table_text
 from nsqx.tools.totals import total
 from nsqx.tools.utility import UtilityFailed, write_stdout
 from nsqx.units import NS_PER_S
@@ -39,9 +39,7 @@ _COLUMNS = {
 _OPTIONAL = ("memory", "disk", "timed out", "requeued", "deferred", "messages", "clients", "in flight")
 
 FLAGS: tuple[Flag, ...] = (
-    NSQD_HTTP_FLAG,
-    LOOKUPD_HTTP_FLAG,
-    *HTTP_ACCESS_FLAGS,
+    *CLUSTER_FLAGS,
     Flag("json", BOOL, False, "print a JSON object per topic and channel, one per line"),
     Flag("interval", DURATION, 0, "repeat at this interval, with rates per second"),
 )
@@ -56,9 +54,7 @@ class StatsOptions:
 
     topic: str = ""
     channel: str = ""
-    nsqd_addresses: list[str] = field(default_factory=list)
-    lookupd_addresses: list[str] = field(default_factory=list)
-    credentials: Credentials = field(default_factory=Credentials)
+    cluster: ClusterAccess = field(default_factory=ClusterAccess)
     json: bool = False
     interval: int = 0
     """In nanoseconds; 0 means once."""
@@ -70,19 +66,24 @@ def read_options(argv: Sequence[str]) -> StatsOptions:
     if values["interval"] < 0:
         raise UtilityFailed("--interval must not be negative")
     topic, channel = [*words, "", ""][:2]
-    return StatsOptions(topic, channel, credentials=take_credentials(values), **values)
+    return StatsOptions(topic, channel, cluster=take_cluster(values), **values)
 
 
 async def run(options: StatsOptions, stopping: asyncio.Event) -> int:
     """Print the counts and return the exit code; raises UtilityFailed or RequestFailed."""
     interval_s = options.interval / NS_PER_S
     before: dict[Key, dict[str, int]] | None = None
+    live = LiveText()
     while True:
         now = await _ask(options)
         if options.json:
             _print_json(now)
         else:
-            _print_table(now, before, interval_s)
+            text = _table(now, before, interval_s)
+            if options.interval:
+                live.show(text)
+            else:
+                write_stdout(text.encode())
         before = now
         if not options.interval:
             return 0
@@ -95,18 +96,15 @@ async def run(options: StatsOptions, stopping: asyncio.Event) -> int:
 
 
 async def _ask(options: StatsOptions) -> dict[Key, dict[str, int]]:
-    http = HTTPSession(options.credentials)
-    addresses = await find_http(options.nsqd_addresses, options.lookupd_addresses, http)
-    answers = await ask_all(NsqdClient.at(http, addresses), NsqdClient.stats, options.topic, options.channel)
-    warn(answers.require_one().problems)
+    answers = await ask_all(await options.cluster.nsqds(), NsqdClient.stats, options.topic, options.channel)
+    warn(answers.require_one().plain_problems)
     parts: dict[Key, list[dict[str, Any]]] = {}
     for entry in chain.from_iterable(answers.values):
         parts.setdefault((entry["topic_name"], ""), []).append(entry)
         for channel in entry["channels"] or []:
             parts.setdefault((entry["topic_name"], channel["channel_name"]), []).append(channel)
     if options.topic and not parts:
-        what = f"channel {options.channel} of topic {options.topic}" if options.channel else f"topic {options.topic}"
-        raise UtilityFailed(f"no nsqd has {what}")
+        raise await options.cluster.nothing_has(options.topic, options.channel)
     return {key: total(parts[key]) for key in sorted(parts)}
 
 
@@ -116,9 +114,10 @@ def _print_json(now: Mapping[Key, Mapping[str, int]]) -> None:
         write_stdout(orjson.dumps({**named, **counts}, option=orjson.OPT_APPEND_NEWLINE))
 
 
-def _print_table(
+def _table(
     now: Mapping[Key, Mapping[str, int]], before: Mapping[Key, Mapping[str, int]] | None, interval_s: float
-) -> None:
+) -> str:
+    """Return the counts as a table, with rates if there are counts of before."""
     columns = ["topic", "channel", *_COLUMNS.values()]
     rows = [
         [topic, channel or "-", *(str(counts[name]) for name in _COLUMNS)] for (topic, channel), counts in now.items()
@@ -127,7 +126,7 @@ def _print_table(
         columns += ["in/s", "out/s"]
         for row, (key, counts) in zip(rows, now.items(), strict=True):
             row += rates(counts, before.get(key, counts), interval_s)
-    print_table(columns, rows, text_columns=2, optional=_OPTIONAL)
+    return table_text(columns, rows, text_columns=2, optional=_OPTIONAL)
 
 
 def rates(now: Mapping[str, int], before: Mapping[str, int], interval_s: float) -> list[str]:

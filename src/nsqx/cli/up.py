@@ -7,8 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
+from nsqx.cli.command_line import parse_words
 from nsqx.cli.run_daemon import RunnableDaemon, log_exceptions, run_in_loop, stop_event
 from nsqx.errors import ConfigError, MessagesLost, NSQError
 from nsqx.flags import BOOL, INT, LOG_LEVEL, STRING, Flag, UsageError, VersionRequested, read_options
@@ -22,8 +23,9 @@ from nsqx.nsqd.options import NsqdOptions as NSQDOptions
 from nsqx.nsqd.topic_settings import LOG, STORES
 from nsqx.nsqlookupd import daemon as nsqlookupd
 from nsqx.nsqlookupd.options import NsqlookupdOptions as LookupdOptions
-from nsqx.version import VERSION
+from nsqx.version import own_version_line
 
+PROGRAM = "nsqx up"
 _LOOKUPD_PORT = 4160
 _NSQD_PORT = 4150
 _NSQADMIN_PORT = 4171
@@ -67,17 +69,20 @@ class Part:
     daemon: RunnableDaemon
 
 
+def _read(argv: Sequence[str]) -> dict[str, Any]:
+    return read_options(FLAGS, argv, PROGRAM, sys.stderr, parse_line=parse_words)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a cluster until SIGINT or SIGTERM; return the exit code."""
     try:
-        options = UpOptions(**read_options(FLAGS, sys.argv[1:] if argv is None else argv, "nsqx up", sys.stderr))
+        options = UpOptions(**_read(sys.argv[1:] if argv is None else argv))
         if not 1 <= options.nodes <= _MAX_NODES:
             raise ConfigError(f"invalid --nodes {options.nodes}: use 1 to {_MAX_NODES}")
     except UsageError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
+        return error.show()
     except VersionRequested:
-        print(f"nsqx v{VERSION}")
+        print(own_version_line("NSQ"))
         return 0
     except NSQError as error:
         print(f"nsqx up: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The address of the cluster for the commands pub, sub, stats and topics, and flags between their arguments.
+"""The address of the cluster for the nsqx commands.
 
 The address comes from flags, else from the environment (``NSQX_LOOKUPD``, ``NSQX_NSQD``: addresses separated by
 commas), else the cluster is on this machine: the nsqlookupd on its standard port if it answers, else the nsqd. For an
@@ -11,17 +11,14 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from nsqx.client.handshake import check_address
 from nsqx.cluster.fan_out import ask_all
 from nsqx.cluster.http import HTTPSession
 from nsqx.cluster.lookupd import LookupdClient
 from nsqx.cluster.node import merge_nodes
 from nsqx.errors import ConfigError, RequestFailed
-from nsqx.flags import STRINGS, Flag, UsageError, parse, resolve, usage
+from nsqx.flags import STRINGS, Flag
 from nsqx.net.address import TCPAddress, format_host_port, parse_address
-from nsqx.tools.sources import check_sources
 from nsqx.tools.utility import UtilityFailed, log_line
 
 LOOKUPD_VARIABLE = "NSQX_LOOKUPD"
@@ -71,6 +68,15 @@ async def find_tcp(
     return await _find(nsqd_addresses, lookupd_addresses, environment, "tcp")
 
 
+async def find_cluster(
+    nsqd_addresses: Sequence[str],
+    lookupd_addresses: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+) -> ClusterAddress:
+    """Return the HTTP addresses of the nsqlookupds, or else of the nsqds; raises UtilityFailed."""
+    return await _find(nsqd_addresses, lookupd_addresses, environment, "http")
+
+
 async def find_http(
     nsqd_addresses: Sequence[str],
     lookupd_addresses: Sequence[str],
@@ -92,7 +98,8 @@ async def _find(
     nsqd_addresses: Sequence[str], lookupd_addresses: Sequence[str], environment: Mapping[str, str], kind: str
 ) -> ClusterAddress:
     if nsqd_addresses or lookupd_addresses:
-        check_sources(nsqd_addresses, lookupd_addresses, kind)
+        if nsqd_addresses and lookupd_addresses:
+            raise UtilityFailed(f"use --nsqd-{kind}-address or --lookupd-http-address, not both")
         return ClusterAddress(list(lookupd_addresses), list(nsqd_addresses))
     lookupds = _listed(environment.get(LOOKUPD_VARIABLE, ""))
     if lookupds:
@@ -116,6 +123,9 @@ def _listed(text: str) -> list[str]:
 
 def http_address(tcp_address: str) -> str:
     """Return the HTTP address of an nsqd whose HTTP port is its TCP port plus one; raises UtilityFailed."""
+    # Imported here, because most commands do not need the client library.
+    from nsqx.client.handshake import check_address
+
     try:
         address = parse_address(check_address(tcp_address))
     except ConfigError as error:
@@ -144,31 +154,6 @@ async def _listens(tcp_address: str) -> bool:
         return False
     writer.close()
     return True
-
-
-def read_words(
-    flags: Sequence[Flag], argv: Sequence[str], program: str, *, least: int = 0, most: int | None = None
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the options by key, and the arguments; flags may stand anywhere before ``--``. Raises UsageError."""
-    split = argv.index("--") if "--" in argv else len(argv)
-    rest, words = list(argv[:split]), []
-    given: dict[str, Any] = {}
-    while rest:
-        found, rest = parse([_continued(flag, given) for flag in flags], rest, program)
-        given.update(found)
-        if rest:
-            words.append(rest.pop(0))
-    words += argv[split + 1 :]
-    if len(words) < least or (most is not None and len(words) > most):
-        raise UsageError(usage(flags, program), 2)
-    return resolve(flags, given, {}).values, words
-
-
-def _continued(flag: Flag, given: Mapping[str, Any]) -> Flag:
-    """Return the flag with its values so far as default, so a repeated flag adds to them."""
-    if flag.name not in given or flag.kind is not STRINGS:
-        return flag
-    return Flag(flag.name, flag.kind, given[flag.name], flag.help, flag.config_key, flag.in_config)
 
 
 def warn(problems: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -114,11 +114,13 @@ async def tail(
     named: dict[str, str],
     *,
     is_quiet: bool = False,
+    is_wanted: Callable[[bytes], bool] | None = None,
+    on_started: Callable[[Consumer], Awaitable[None]] | None = None,
 ) -> int:
     """Print messages, formatted by ``show``; raises UtilityFailed, or BrokenPipeError if stdout is closed.
 
     If no channel is given, ``rule`` decides which topics may be read. ``named`` are the HTTP addresses of the given
-    nsqds by TCP address, empty if unknown.
+    nsqds by TCP address, empty if unknown. Messages whose bodies are not wanted are finished without being printed.
     """
     max_in_flight = min(options.max_in_flight, options.total) if options.total > 0 else options.max_in_flight
     channel = options.channel or passing_channel("tail")
@@ -138,8 +140,10 @@ async def tail(
                 await safe_tail.check()
             consumers.append(consumer)
             await start_consumer(consumer, options.nsqd_tcp_addresses, is_quiet=is_quiet)
+            if on_started is not None:
+                await on_started(consumer)
         with ProgressLine("messages", but_not=sys.stdout) as progress:
-            output = _Output(show, options.total, progress)
+            output = _Output(show, options.total, progress, is_wanted)
             await _until_done(output, consumers, stopping)
     finally:
         await stop_consumers(consumers)
@@ -164,10 +168,13 @@ async def _until_done(output: _Output, consumers: list[Consumer], stopping: asyn
 class _Output:
     """Writes messages to stdout, up to a limit or until a write fails."""
 
-    def __init__(self, show: Show, total: int, progress: ProgressLine) -> None:
+    def __init__(
+        self, show: Show, total: int, progress: ProgressLine, is_wanted: Callable[[bytes], bool] | None
+    ) -> None:
         self.is_complete = asyncio.Event()
         self.failure: Exception | None = None
         self._show = show
+        self._is_wanted = is_wanted
         self._left = total if total > 0 else None
         self._progress = progress
         self._io_thread = IOThread("stdout")
@@ -175,7 +182,7 @@ class _Output:
     async def show_all(self, consumer: Consumer) -> None:
         """Show the messages of ``consumer`` until it is stopped."""
         async for batch in consumer.batches(max(1, consumer.max_in_flight), 0):
-            wanted = self._take(batch)
+            wanted = self._take(self._filtered(batch))
             if self._left == 0:
                 # This must precede the FINs, or nsqd would send more messages.
                 consumer.max_in_flight = 0
@@ -188,6 +195,15 @@ class _Output:
                     message.requeue(0, backoff=False)
             if self._left == 0:
                 self.is_complete.set()
+
+    def _filtered(self, batch: list[Message]) -> list[Message]:
+        """Return the messages of ``batch`` that are wanted; finish the others, unless the output has failed."""
+        if self._is_wanted is None or self.failure is not None or self._left == 0:
+            return batch
+        wanted = [message for message in batch if self._is_wanted(message.body)]
+        for message in set(batch).difference(wanted):
+            message.finish()
+        return wanted
 
     def _take(self, batch: list[Message]) -> list[Message]:
         """Return the messages of ``batch`` to show."""

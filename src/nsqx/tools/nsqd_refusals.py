@@ -26,6 +26,6 @@ def refusal_text(failure: RequestFailed) -> str:
     """Return the reason of a failed request."""
     text = _TEXTS.get(failure.code)
     try:
-        return failure.reason if text is None else text.format_map(failure.numbers)
+        return failure.plain if text is None else text.format_map(failure.numbers)
     except KeyError:
-        return failure.reason
+        return failure.plain

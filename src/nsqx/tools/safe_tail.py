@@ -35,6 +35,13 @@ TAKE_BACKLOG_FLAG = Flag(
 _WAITING = "its messages wait for its first channel, and viewing would take them"
 
 
+_MISSING = "does not exist"
+
+
+class TopicMissing(UtilityFailed):
+    """A topic that must exist does not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Which topics a command may view, and its advice if it may not."""
@@ -52,7 +59,7 @@ class Rule:
         if not self.is_strict:
             return f"has no channel: {_WAITING}" if entry and entry["depth"] and not channels else ""
         if entry is None:
-            return "does not exist"
+            return _MISSING
         if not channels:
             return f"has no channel: {_WAITING}"
         if all(map(is_ephemeral, channels)):
@@ -81,9 +88,10 @@ class SafeTail:
             await self._find()
         refusals = [refusal for refusal in await asyncio.gather(*map(self.refusal, self._nsqds)) if refusal]
         if not self._nsqds and self._rule.is_strict:
-            raise UtilityFailed(f"no nsqd has topic {self._topic}. {self._rule.advice}")
+            raise TopicMissing(f"no nsqd has topic {self._topic}. {self._rule.advice}")
         if refusals and (not self._lookupds or len(refusals) == len(self._nsqds)):
-            raise UtilityFailed(f"{refusals[0]}. {self._rule.advice}")
+            is_missing = all(refusal.endswith(_MISSING) for refusal in refusals)
+            raise (TopicMissing if is_missing else UtilityFailed)(f"{refusals[0]}. {self._rule.advice}")
 
     async def allows(self, address: str) -> bool:
         """Return True if the topic may be viewed on the nsqd at ``address``; if not, print a warning once."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nsqx.cluster.credentials import Credentials
 
 MAX_IN_FLIGHT = 200
+START_TIMEOUT_S = 30.0
 
 
 def _add_option(text: str, so_far: list[str]) -> list[str]:
@@ -99,6 +100,9 @@ def make_consumer(
         handler,
         nsqd_tcp_addresses=nsqd_addresses,
         lookupd_http_addresses=lookupd_addresses,
+        # The utilities exit if a given nsqd cannot be reached, as Go's do.
+        require_connection=not lookupd_addresses,
+        start_timeout=START_TIMEOUT_S,
         **arguments,
         **options,
     )

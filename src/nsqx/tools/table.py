@@ -9,10 +9,10 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from nsqx.tools.colours import BOLD, paint, visible
 from nsqx.tools.utility import write_stdout
 
 _GAP = "  "
-_BOLD = "\x1b[1m{}\x1b[0m"
 
 Row = Sequence[str]
 
@@ -23,12 +23,17 @@ def plain_table(columns: Row, rows: Sequence[Row], text_columns: int = 1) -> str
 
     def line(cells: Row) -> str:
         padded = [
-            cell.ljust(width) if index < text_columns else cell.rjust(width)
+            _padded(cell, width, is_left=index < text_columns)
             for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
         ]
         return _GAP.join(padded).rstrip()
 
     return "".join(f"{line(cells)}\n" for cells in (columns, *rows))
+
+
+def _padded(cell: str, width: int, *, is_left: bool) -> str:
+    space = " " * (width - len(visible(cell)))
+    return cell + space if is_left else space + cell
 
 
 def narrow_table(
@@ -64,28 +69,31 @@ def stacked_table(columns: Row, rows: Sequence[Row], text_columns: int, width: i
 
 def print_table(columns: Row, rows: Sequence[Row], text_columns: int = 1, optional: Sequence[str] = ()) -> None:
     """Write a table to stdout; on a terminal it fits the width."""
+    write_stdout(table_text(columns, rows, text_columns, optional).encode())
+
+
+def table_text(columns: Row, rows: Sequence[Row], text_columns: int = 1, optional: Sequence[str] = ()) -> str:
+    """Return a table as it is written to stdout."""
     if not sys.stdout.isatty():
-        write_stdout(plain_table(columns, rows, text_columns).encode())
-        return
+        return plain_table(columns, rows, text_columns)
     width = shutil.get_terminal_size().columns
     found = narrow_table(columns, rows, text_columns, optional, width)
     if found is None:
-        write_stdout(stacked_table(columns, rows, text_columns, width).encode())
-        return
+        return stacked_table(columns, rows, text_columns, width)
     table, left_out = found
     heading, _, rest = table.partition("\n")
-    lines = [_BOLD.format(heading), *rest.splitlines()]
+    lines = [paint(heading, BOLD), *rest.splitlines()]
     if left_out:
         note = f"not shown for lack of width: {', '.join(left_out)}; add | cat to see all columns"
         lines += _wrapped(note.split(), width, " ", indent="")
-    write_stdout("".join(f"{line}\n" for line in lines).encode())
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _wrapped(words: Sequence[str], width: int, gap: str, indent: str = "    ") -> list[str]:
     """Return lines of whole words; a word that is longer than a line gets its own line."""
     lines: list[str] = []
     for word in words:
-        if lines and len(lines[-1]) + len(gap) + len(word) <= width:
+        if lines and len(visible(lines[-1] + gap + word)) <= width:
             lines[-1] += gap + word
         else:
             lines.append(indent + word)
@@ -93,4 +101,4 @@ def _wrapped(words: Sequence[str], width: int, gap: str, indent: str = "    ") -
 
 
 def _widths(columns: Row, rows: Sequence[Row]) -> list[int]:
-    return [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    return [max(len(visible(cell)) for cell in column) for column in zip(columns, *rows, strict=True)]

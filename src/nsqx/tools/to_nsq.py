@@ -190,7 +190,8 @@ async def run(options: ToNsqOptions, stopping: asyncio.Event) -> int:
     """Publish stdin until its end; raises UtilityFailed if a publish failed."""
     producer_options: dict[str, Any] = client_options(PROGRAM, options.producer_options)
     addresses = list(dict.fromkeys(options.nsqd_tcp_addresses))
-    producer_options["publish_timeout"] = STREAM_PUBLISH_TIMEOUT_S
+    producer_options["publish_timeout"] = producer_options["start_timeout"] = STREAM_PUBLISH_TIMEOUT_S
+    producer_options["require_connection"] = True
     producers = [Producer([address], batching=True, **producer_options) for address in addresses]
     if options.rate >= 1:
         log_line(f"Throttling messages rate to max:{options.rate}/second")

@@ -14,13 +14,14 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from nsqx.client.options import USER_AGENT
-from nsqx.errors import NSQError
+from nsqx.errors import NSQError, RequestFailed
 from nsqx.flags import Flag, VersionRequested, parse, resolve
 from nsqx.gotext import quote
+from nsqx.tools.colours import warning_colour
 from nsqx.version import NSQ_VERSION
 
 CLIENT_LOGGER = "nsqx.client"
@@ -34,15 +35,41 @@ class UtilityFailed(NSQError):
     """A utility cannot continue; the text is one line for the user, and the exit code is 1."""
 
 
+@dataclass(slots=True)
+class LineStyle:
+    """How lines on stderr are written."""
+
+    program: str = ""
+    """The nsqx command that runs, whose lines on a terminal have no time; empty for a program of NSQ."""
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the lines have no time, and no words of Go."""
+        return bool(self.program) and sys.stderr.isatty()
+
+
+LINE_STYLE = LineStyle()
+"""The style of this process."""
+
+
 def log_line(text: str) -> None:
     """Write one line to stderr."""
-    line = f"{datetime.now():%Y/%m/%d %H:%M:%S} {text}\n"
+    line = f"{warning_colour(text)}\n" if LINE_STYLE.is_plain else f"{datetime.now():%Y/%m/%d %H:%M:%S} {text}\n"
     try:
         # sys.stderr is read at each call, because rich replaces it while a progress line is shown.
         sys.stderr.write(line)
         sys.stderr.flush()
     except (OSError, ValueError):  # stderr is closed
         pass
+
+
+def error_line(error: NSQError) -> None:
+    """Write the error with which the program ends to stderr."""
+    if LINE_STYLE.program:
+        text = error.plain if isinstance(error, RequestFailed) else plain_words(error)
+        log_line(f"{LINE_STYLE.program}: {text}" if LINE_STYLE.is_plain else text)
+    else:
+        log_line(explain(error))
 
 
 def read_flags(flags: Sequence[Flag], argv: Sequence[str], program: str) -> dict[str, Any]:
@@ -71,6 +98,9 @@ def check_not_negative(values: dict[str, Any], *names: str) -> None:
 
 def user_agent(program: str) -> str:
     """Return the user agent of a utility."""
+    # Imported here, because most commands do not need the client library.
+    from nsqx.client.options import USER_AGENT
+
     return f"{program}/{NSQ_VERSION} {USER_AGENT}"
 
 
@@ -78,6 +108,11 @@ def strerror(error: OSError) -> str:
     """Return the system's text for ``error`` with a lower-case first letter, as in Go."""
     text = os.strerror(error.errno) if error.errno else str(error)
     return text[:1].lower() + text[1:]
+
+
+def plain_words(error: object) -> str:
+    """Return the text of an error; a failed connection is described without the number of the error."""
+    return _DIALLED.sub(lambda found: f"{found[1]}: {found[2].lower()}", str(error))
 
 
 def explain(error: object) -> str:
@@ -102,7 +137,8 @@ class ClientLog(logging.Handler):
     """Writes the client library's log to stderr, in the format of the utility's own lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        log_line(f"{_LEVELS.get(record.levelno, 'ERR')} {explain(record.getMessage())}")
+        words = plain_words if LINE_STYLE.program else explain
+        log_line(f"{_LEVELS.get(record.levelno, 'ERR')} {words(record.getMessage())}")
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def test_export_fills_the_disk_queues(tmp_path, capfd):
     [
         (["ls", "/nonexistent"], "open /nonexistent: No such file or directory"),
         (["show"], ""),
-        (["frobnicate", "."], "unknown command 'frobnicate'"),
+        (["frobnicate", "."], 'unknown command "frobnicate"'),
         (["show", "."], "show needs one topic"),
         (["export", ".", "other"], "has no log of the topic 'other'"),
     ],

@@ -12,7 +12,7 @@ from nsqx.cli.run_daemon import log_exceptions, run_daemon
 from nsqx.errors import ConfigError
 from nsqx.flags import UsageError, VersionRequested
 from nsqx.log import ERROR, INFO, Log
-from nsqx.version import version_line
+from nsqx.version import own_version_line, version_line
 
 
 @dataclass
@@ -68,7 +68,7 @@ def test_a_failed_start_is_logged_and_exits_with_status_1(failure, capsys):
     ("raised", "code", "out", "err"),
     [
         (UsageError("bad flag\nUsage of prog:\n", 2), 2, "", "bad flag\nUsage of prog:\n"),
-        (VersionRequested(), 0, version_line("prog") + "\n", ""),
+        (VersionRequested(), 0, f"{version_line('prog')}\n{own_version_line('prog')}\n", ""),
     ],
 )
 def test_usage_errors_and_version_requests_start_no_daemon(raised, code, out, err, capsys):

@@ -1,33 +1,9 @@
 import pytest
 
 from nsqx.cluster.http import HTTPSession
-from nsqx.flags import BOOL, INT, STRINGS, Flag, UsageError
-from nsqx.tools.cluster_address import ClusterAddress, find_http, find_tcp, http_address, read_words
+from nsqx.tools.cluster_address import ClusterAddress, find_http, find_tcp, http_address
 from nsqx.tools.table import plain_table
 from nsqx.tools.utility import UtilityFailed
-
-FLAGS = (Flag("n", INT, 0, ""), Flag("l", BOOL, False, ""), Flag("a", STRINGS, [], ""))
-
-
-def test_flags_may_stand_between_words() -> None:
-    values, words = read_words(FLAGS, ["one", "--n=2", "two", "-a", "x", "-l", "three", "-a=y"], "p")
-    assert words == ["one", "two", "three"]
-    assert values == {"n": 2, "l": True, "a": ["x", "y"]}
-
-
-def test_all_arguments_after_two_dashes_are_words() -> None:
-    assert read_words(FLAGS, ["one", "-n", "2", "--", "-n", "--", "-"], "p") == (
-        {"n": 2, "l": False, "a": []},
-        ["one", "-n", "--", "-"],
-    )
-    assert read_words(FLAGS, ["-", "x"], "p")[1] == ["-", "x"]
-
-
-@pytest.mark.parametrize("argv", [[], ["a", "b", "c"], ["a", "--nope"]])
-def test_a_wrong_number_of_words_is_a_usage_error(argv: list[str]) -> None:
-    with pytest.raises(UsageError, match="Usage of p") as caught:
-        read_words(FLAGS, argv, "p", least=1, most=2)
-    assert caught.value.exit_code == 2
 
 
 async def test_flags_override_the_environment() -> None:
