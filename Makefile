@@ -2,6 +2,8 @@
 
 comma  := ,
 PYTHON ?= python3
+# The Pythons that `make wheel` builds for and `make try-wheel` installs into.
+PYTHONS ?= $(PYTHON)
 VENV   := .venv
 BIN    := $(VENV)/bin
 PURE   := build/pure
@@ -14,8 +16,6 @@ UI     := $(shell find ui -path ui/node_modules -prune -o -type f -print)
 # Delete the copies of setuptools: a module removed from src must not stay in build.
 STALE  := find build -path 'build/lib*' -type f ! -name '*.so' -delete 2>/dev/null || true
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# Builds a wheel in an isolated environment with the versions of constraints.txt.
-BUILD  := PIP_CONSTRAINT=$(CURDIR)/constraints.txt build/wheel/bin/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist
 
 # The tests wait for daemons and timers about half of the time, so three processes keep two cores busy.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
@@ -26,12 +26,23 @@ PARALLEL := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 JAVA   = $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")
 EXTRAS = server,admin,test,check,docs,peers$(if $(JAVA),$(comma)pipeline$(comma)declarative)
 
-.PHONY: setup system ui check check-page test pure log interop faults fuzz soak bench wheel extras docs up demo clean
+.PHONY: setup system ui check check-page test ci ci-other-builds pure log interop faults fuzz soak bench wheel try-wheel extras image chart sbom docs up demo clean
 
 ## Install everything, check the code and run all tests that this machine can run.
 test: system
 	@$(MAKE) --no-print-directory --jobs=2 check interop
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+## Run all checks of a change: those of `make test`, then the daemons with topic logs, and unit tests on the uncompiled package.
+ci:
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory ci-other-builds
+
+# The daemons with topic logs, and the rules and the models on the uncompiled package. The cluster of the demo has topic
+# logs in any case.
+ci-other-builds:
+	@$(MAKE) --no-print-directory log ARGS="--ignore=tests/integration/test_demo.py"
+	@$(MAKE) --no-print-directory pure ARGS="tests/unit tests/protocol tests/faults/test_model_log.py"
 
 ## Install the system packages that the tests need.
 system:
@@ -116,7 +127,7 @@ faults: setup interop
 	@for durability in fsync write; do $(BIN)/python tests/faults/kill_log.py --durability=$$durability || exit 1; done
 	@if command -v java >/dev/null; then for nsqd in nsqx go; do \
 	  $(BIN)/python tests/faults/kill_spark.py --nsqd=$$nsqd && $(BIN)/python tests/faults/kill_archive.py --nsqd=$$nsqd || exit 1; \
-	done; else echo "Java is not installed: the Spark faults were skipped"; fi
+	done; $(BIN)/python tests/faults/kill_sink.py || exit 1; else echo "Java is not installed: the Spark faults were skipped"; fi
 
 ## Send mutated input to parsers and daemons for ten minutes. ARGS='--minutes 1' shortens it.
 fuzz: setup interop
@@ -131,18 +142,40 @@ soak: setup
 bench: setup interop
 	$(BIN)/nsqx bench compare --peer $(PEERS) $(ARGS)
 
-## Build the compiled and the pure Python wheel, both with the page. Needs Python, a C compiler, and npm for the page.
+## Build a wheel for each of PYTHONS, the pure wheel and the source package. Needs the network, a C compiler, and npm for the page.
 wheel: $(PAGE)
 	rm -rf dist
-	$(STALE)
-	$(PYTHON) -m venv build/wheel
-	$(BUILD) .
-	NSQX_PURE=1 $(BUILD) .
-	@ls dist
+	$(PYTHON) release/build.py $(addprefix --python=,$(PYTHONS)) --pure --sdist $(if $(TWICE),--twice)
+
+## Install what `make wheel` built into empty environments, and run a cluster in each.
+try-wheel:
+	$(PYTHON) release/try_wheel.py $(addprefix --python=,$(PYTHONS)) $(ARGS)
 
 ## Install the wheel with each extra into an empty environment, and try every feature there. Needs the network, and Java for Spark.
 extras: wheel
-	build/wheel/bin/python tests/packaging/extras.py $(ARGS)
+	$(PYTHON) tests/packaging/extras.py $(ARGS)
+
+## Build the container image and test it. Needs podman and buildah; IMAGE_FLAGS=--debian makes the base images with mmdebstrap.
+image: setup
+	@tests/containers/needed podman buildah
+	rm -rf build/image
+	$(PYTHON) release/build.py --sdist --to build/image/source
+	$(PYTHON) release/build.py --pure --to build/image/pure
+	$(PYTHON) release/image.py --tag nsqx --packages $(or $(PACKAGES),build/image/source) $(IMAGE_FLAGS)
+	$(PYTHON) release/image.py --tag nsqx:pure --packages build/image/pure $(IMAGE_FLAGS)
+	$(BIN)/python -m pytest -o python_files='check_*.py' $(ARGS) tests/containers
+
+## Check the Helm chart. Needs Go and the network: helm is built, and the schemas of Kubernetes are downloaded.
+chart: setup
+	@tests/containers/needed go
+	GOBIN=$(CURDIR)/build/chart go install helm.sh/helm/v3/cmd/helm@v3.16.4
+	HELM=build/chart/helm KUBERNETES_SOURCE=$$(tests/chart/source k8s.io/kubernetes@v1.31.3) \
+	PROMETHEUS_OPERATOR_SOURCE=$$(tests/chart/source github.com/prometheus-operator/prometheus-operator@v0.78.2) \
+	$(BIN)/python -m pytest -o python_files='check_*.py' $(ARGS) tests/chart
+
+## Write the bill of materials and the list of licences to dist/.
+sbom: setup $(PAGE)
+	$(BIN)/python release/bill_of_materials.py --sbom dist/nsqx.cdx.json --licences dist/licences.md
 
 ## Build the manual as a site in build/site.
 docs: setup

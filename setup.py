@@ -59,6 +59,7 @@ HOT_MODULES = [
     "nsqx.net.http_connection",
     "nsqx.spark.columns",
     "nsqx.spark.dedup",
+    "nsqx.spark.log_columns",
     "nsqx.bench.drain",
 ]
 

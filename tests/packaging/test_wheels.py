@@ -276,4 +276,7 @@ def test_a_command_without_its_extra_prints_the_line_to_run(light: BareEnvironme
 
 def test_completion_works_without_extras(light: BareEnvironment, tmp_path: Path) -> None:
     script = run(light, tmp_path, light.program("nsqx"), "completion", "bash")
-    assert "--nsqd-tcp-address=" in script
+    assert "complete -F _nsqx nsqx" in script
+    for name, flag in {"pub": "--nsqd-tcp-address=", "nsqd": ""}.items():
+        found = run(light, tmp_path, light.program("nsqx"), "__complete", "bash", "nsqx", name, "--nsqd-tcp")
+        assert found.startswith(flag)
