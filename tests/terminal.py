@@ -16,9 +16,14 @@ _TIMEOUT_S = 40
 
 
 def run_on_terminal(
-    command: list[str], columns: int, *, end_when: str = "", answers: dict[str, str] | None = None
+    command: list[str],
+    columns: int,
+    *,
+    end_when: str = "",
+    answers: dict[str, str] | None = None,
+    keeps_colours: bool = False,
 ) -> tuple[int, str]:
-    """Run a command; return its exit code and the text on the terminal, without colours.
+    """Run a command; return its exit code and the text on the terminal, without colours unless they are kept.
 
     If ``end_when`` is given, the command gets SIGINT after it has printed that text. ``answers`` are typed after the
     texts that they answer.
@@ -48,7 +53,8 @@ def run_on_terminal(
         process.kill()
         process.wait()
         os.close(ours)
-    return code, _CONTROL.sub("", shown.decode()).replace("\r\n", "\n")
+    text = shown.decode().replace("\r\n", "\n")
+    return code, text if keeps_colours else _CONTROL.sub("", text)
 
 
 def _read(descriptor: int) -> bytes:

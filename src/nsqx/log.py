@@ -51,6 +51,10 @@ class Log:
         self.level = level
         self._stream = stream
 
+    def named(self, name: str) -> "Log":
+        """Return a log for a part: its lines begin with the name."""
+        return Log(f"{self.prefix}{name}: ", self.level, self._stream)
+
     @property
     def info_enabled(self) -> bool:
         """True if ``info`` writes a line."""

@@ -23,12 +23,13 @@ _BASES = ("", "src", "src/nsqx", "tests", "docs")
 _WRITTEN = (
     "deploy/**/*",
     "examples/**/*",
+    "release/**/*",
     "pyproject.toml",
     "setup.py",
     "tests/bench/instruction_counts.json",
     "tests/docs/markdown_pages.py",
 )
-_FOLDERS = ("src", "tests", "docs", "deploy", "examples", "interop", "ui")
+_FOLDERS = ("src", "tests", "docs", "deploy", "examples", "interop", "release", "ui", ".github")
 
 _LETTER = re.compile(r"[A-Za-z]")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")

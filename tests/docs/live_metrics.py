@@ -1,5 +1,6 @@
 """A small cluster that shows every metric, and a reader of metric names."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ _SAMPLE = re.compile(r"^([a-z_:][a-z0-9_:]*)[ {]", re.MULTILINE | re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Measured:
-    """The daemons. A consumer is connected and has finished a message."""
+    """The daemons. A consumer is connected and has finished a message, and a transaction was committed."""
 
     nsqd: Daemon
     nsqlookupd: Daemon
@@ -22,6 +23,12 @@ class Measured:
 def metric_names(daemon: Daemon) -> set[str]:
     """Return the name of every metric on the /metrics page of a daemon."""
     return set(_SAMPLE.findall(daemon.request("GET", "/metrics").body.decode()))
+
+
+def commit_batch(nsqd: Daemon) -> None:
+    """Commit a transaction without messages, so that nsqd has a ledger."""
+    batch = {"query": "q", "batch": 0, "nodes": ["one:4151"], "place": 0, "parts": []}
+    assert nsqd.request("POST", "/log/commit", json.dumps(batch).encode()).status == 200
 
 
 @contextmanager
@@ -42,6 +49,7 @@ def measured_cluster() -> Iterator[Measured]:
             consumer.rdy(1)
             nsqd.post("/pub", b"home", topic="clicks")
             consumer.fin(consumer.read_message().id)
+            commit_batch(nsqd)
             wait_until(lambda: nsqd.channel_stats("clicks", "archive")["e2e_processing_latency"]["count"], "finished")
             wait_until(lambda: b"nsqlookupd_topics 1.0" in lookupd.request("GET", "/metrics").body, "registered")
             yield Measured(nsqd, lookupd)

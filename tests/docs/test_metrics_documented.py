@@ -26,7 +26,7 @@ _VARIABLES = {"$__rate_interval": "20s", "$instance": ".*", "$topic": ".*", "$ch
 # The parts of an expression that contain no metric: strings, matchers, ranges, lists of labels.
 _NO_METRICS = re.compile(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|\b(?:by|without|on|ignoring)\s*\([^)]*\)')
 _IDENTIFIER = re.compile(r"\b[a-z_:][a-z0-9_:]*\b(?!\s*\()", re.IGNORECASE)
-_OPERATORS = {"and", "or", "unless"}
+_OPERATORS = {"and", "or", "unless", "offset"}
 # Prometheus adds this metric itself.
 _OF_PROMETHEUS = {"up"}
 

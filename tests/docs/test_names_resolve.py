@@ -12,7 +12,7 @@ from code_names import Code
 from known_names import KnownNames, read_elsewhere
 from markdown_pages import ROOT, code_spans, pages_with_snippets, read_page
 
-from nsqx.cli.completion import flag_tables
+from nsqx.cli.commands import COMMANDS
 
 PAGES = [*pages_with_snippets(), ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
 ELSEWHERE = Path(__file__).with_name("names_from_elsewhere.toml")
@@ -23,7 +23,7 @@ FILE_AND_FUNCTION = re.compile(r"\| `([\w/]+\.py)` \| `([\w.]+)` \|$", re.MULTIL
 
 
 def read_names(root: Path, elsewhere: dict[str, list[str]]) -> KnownNames:
-    commands = {command: {flag.name for flag in flags} for command, flags in flag_tables().items()}
+    commands = {name: {flag.name for flag in command.flags} for name, command in COMMANDS.items()}
     return KnownNames(Code.read(root / "src" / "nsqx"), root, commands, elsewhere)
 
 

@@ -20,7 +20,7 @@ HEARTBEAT = b"_heartbeat_"
 # nsqx rejects very deeply nested JSON; Go accepts it.
 _DEEP = (b"[" * 500, b'{"":' * 300)
 # Fields that NSQ after 1.3.0 and nsqx add to the answer to IDENTIFY.
-_ADDED = ("topology_region", "topology_zone", "broker_id")
+_ADDED = ("topology_region", "topology_zone", "broker_id", "nsqx_version")
 _TAKES_OVER = (b"snappy", b"deflate", b"tls_v1")
 
 Answers = list[tuple[int, bytes]]

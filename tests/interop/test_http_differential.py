@@ -26,7 +26,7 @@ LATER_KEYS = {
     "global_msg_count",
 }
 # Keys that only nsqx has.
-ADDED_KEYS = {"broker_id"}
+ADDED_KEYS = {"broker_id", "nsqx_version", "node", "oldest_ms"}
 # Keys whose values differ from run to run, or describe the runtime and not NSQ.
 CHANGING_KEYS = {"start_time", "connect_ts", "http_port", "tcp_port", "value"}
 CHANGING_TEXT = [

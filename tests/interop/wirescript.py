@@ -22,7 +22,7 @@ ANSWER_TIMEOUT_S = 20.0
 QUIET_S = 0.15
 
 # NSQ versions after 1.3.0 add the topology to the response to IDENTIFY. nsqx adds the broker id.
-_ADDED_FIELDS = re.compile(rb',"(?:topology_region|topology_zone|broker_id)":"[^"]*"')
+_ADDED_FIELDS = re.compile(rb',"(?:topology_region|topology_zone|broker_id|nsqx_version)":"[^"]*"')
 
 Event = tuple[Any, ...]
 Step = bytes | Callable[["Player"], None]

@@ -19,7 +19,11 @@ BOTTOM = {"errors", "names", "version", "gotext", "log", "flags", "units"}
 # The layers that each layer imports, besides itself and the bottom. "__init__" is the package itself, which exports
 # the names of the client.
 ALLOWED = {
-    "__init__": {"client"},
+    "__init__": {"client", "blocking", "codecs", "middlewares", "telemetry"},
+    "blocking": {"client"},
+    "codecs": {"client"},
+    "middlewares": {"client"},
+    "telemetry": {"client"},
     "wire": set(),
     "queues": {"wire"},
     "net": {"wire"},
@@ -30,9 +34,11 @@ ALLOWED = {
     "nsqadmin": {"wire", "net", "client", "cluster"},
     "tools": {"net", "client", "cluster"},
     "bench": {"wire", "net"},
-    "spark": {"wire", "client", "cluster"},
+    "spark": {"wire", "queues", "net", "client", "cluster"},
     "pipeline": {"client", "spark", "cluster"},
+    "adapters": {"client"},
     "doctor": {"wire", "queues", "nsqd"},
+    "testing": {"nsqd", "nsqlookupd"},
     "cli": {
         "wire",
         "queues",

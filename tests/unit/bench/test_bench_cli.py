@@ -1,35 +1,39 @@
-"""The command line of nsqx bench: one line for what cannot be understood."""
+"""The command line of nsqx bench: one line says what is wrong."""
 
 import pytest
 
 from nsqx.bench.workloads import WORKLOADS
 from nsqx.cli.bench import main
 
+USAGE = ["usage: nsqx bench list|run|compare [WORKLOAD...] [FLAGS]", "nsqx bench --help lists the flags"]
+
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["measure"], "nsqx bench: unknown command 'measure': use list, run or compare"),
-        (["run", "--size=-1", "mem"], "nsqx bench: -size must not be negative"),
-        (["run", "--count=-1", "mem"], "nsqx bench: -count must not be negative"),
-        (["run", "--processes=0", "mem"], "nsqx bench: -processes must be at least 1"),
-        (["run", "--runfor=0s", "mem"], "nsqx bench: -runfor must be positive"),
-        (["run", "--nonsense"], "flag provided but not defined: -nonsense"),
-        (["run", "--count=many"], 'invalid value "many" for flag -count: parse error'),
-        (["compare", "mem"], "nsqx bench: -peer PATH is required: the path of the other nsqd"),
-        (["compare", "--peer=/nonexistent"], "nsqx bench: -peer /nonexistent is not an executable file"),
-        (["compare", "--peer=/bin/sh", "--client=c"], "nsqx bench: invalid -client 'c': use nsqx or go"),
-        (["compare", "--peer=/bin/sh", "--rounds=0"], "nsqx bench: -rounds must be at least 1"),
+        (["measure"], 'nsqx bench: unknown command "measure" (use list, run or compare)'),
+        (["run", "--size=-1", "mem"], "nsqx bench: --size must not be negative"),
+        (["run", "--count=-1", "mem"], "nsqx bench: --count must not be negative"),
+        (["run", "--processes=0", "mem"], "nsqx bench: --processes must be at least 1"),
+        (["run", "--runfor=0s", "mem"], "nsqx bench: --runfor must be positive"),
+        (["run", "--nonsense"], "nsqx bench: unknown flag --nonsense"),
+        (["run", "--count=many"], 'nsqx bench: invalid --count "many": use a whole number'),
+        (["compare", "mem"], "nsqx bench: --peer PATH is required: the path of the other nsqd"),
+        (["compare", "--peer=/nonexistent"], "nsqx bench: --peer /nonexistent is not an executable file"),
+        (["compare", "--peer=/bin/sh", "--client=c"], "nsqx bench: invalid --client 'c': use nsqx or go"),
+        (["compare", "--peer=/bin/sh", "--rounds=0"], "nsqx bench: --rounds must be at least 1"),
         (
             ["compare", "--peer=/bin/sh", "--data-path=/nonexistent"],
-            "nsqx bench: -data-path /nonexistent is not a directory",
+            "nsqx bench: --data-path /nonexistent is not a directory",
         ),
-        ([], "nsqx bench: a command is required: use list, run or compare"),
+        ([], "nsqx bench: a command is missing: use list, run or compare"),
     ],
 )
 def test_bad_input_is_one_line(capsys, words, line):
     assert main(words) == 2
-    assert capsys.readouterr().err == line + "\n"
+    error, *usage = capsys.readouterr().err.splitlines()
+    assert error == line
+    assert usage in ([], USAGE)
 
 
 def test_an_unknown_workload_is_told_which_there_are(capsys):
@@ -49,7 +53,7 @@ def test_every_workload_is_listed(capsys):
 
 def test_help(capsys):
     assert main(["--help"]) == 0
-    assert "-nsqd-tcp-address" in capsys.readouterr().err
+    assert "--nsqd-tcp-address" in capsys.readouterr().out
 
 
 def program_with(path, text):
@@ -61,7 +65,7 @@ def program_with(path, text):
 def test_a_peer_that_is_not_an_nsqd_is_rejected(capsys, tmp_path):
     program = program_with(tmp_path / "redis-server", 'echo "Redis server v=7.0.15"')
     assert main(["compare", f"--peer={program}"]) == 2
-    line = f"-peer {program} is not an nsqd: use the path of an nsqd, Go's or one with the same flags"
+    line = f"--peer {program} is not an nsqd: use the path of an nsqd, Go's or one with the same flags"
     assert capsys.readouterr().err == f"nsqx bench: {line}\n"
 
 
