@@ -107,7 +107,7 @@ class LongHistory:
         """Note when an nsqd was started; a later time than before is a restart."""
         before_s = self.started_s.get(node)
         self.started_s[node] = start_s
-        if before_s is not None and start_s > before_s + 1:
+        if before_s is not None and start_s > before_s:
             self.events.append(HistoryEvent(NSQD_STARTED, min(start_s, now_s), min(start_s, now_s), node))
 
     def note_stop(self, last_s: float, now_s: float) -> None:

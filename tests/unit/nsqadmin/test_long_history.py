@@ -171,11 +171,13 @@ async def test_restarts_are_events() -> None:
     history.note_start("a:1", 100.0, 200.0)
     history.note_start("a:1", 100.0, 300.0)
     history.note_start("a:1", 350.0, 400.0)
+    history.note_start("a:1", 351.0, 400.0)
     history.note_start("b:1", 390.0, 400.0)
     history.note_stop(420.0, 480.0)
     history.note_stop(0.0, 490.0)
     assert event_documents(history.events, {"a:1"}, 0) == [
         {"kind": "nsqd_started", "time_s": 350.0, "until_s": 350.0, "node": "a:1"},
+        {"kind": "nsqd_started", "time_s": 351.0, "until_s": 351.0, "node": "a:1"},
         {"kind": "nsqadmin_stopped", "time_s": 420.0, "until_s": 480.0, "node": ""},
     ]
     assert event_documents(history.events, (), 0)[0]["kind"] == "nsqadmin_stopped"
