@@ -12,6 +12,8 @@ SHARED = {
     name: ["client/blocking.py", f"client/{module}.py"]
     for name, module in (("Consumer", "consumer"), ("Message", "subscription"), ("Producer", "producer"))
 }
+# Each framework calls its class for NSQ a broker.
+SHARED["NSQBroker"] = ["adapters/faststream/broker.py", "adapters/taskiq.py"]
 
 
 def test_every_public_class_name_is_unique():
