@@ -101,8 +101,8 @@ class NSQBroker(NSQRegistrator, BrokerUsecase[ReceivedMessage, Producer, NSQBrok
             start_timeout: Longest time that ``start`` waits for the first connections (10 s by default).
             require_connection: Raise ConnectFailed from ``start`` if no nsqd can be reached. By default the broker
                 starts and goes on to connect in the background.
-            graceful_timeout: Longest time that ``stop`` waits for running handlers, in seconds. Messages that are not
-                answered then are delivered again.
+            graceful_timeout: Longest time that ``stop`` waits for running handlers, in seconds. Then they are cancelled
+                and their messages requeued.
             parser: Replaces the parser of messages.
             decoder: Replaces the decoder of payloads.
             codec: Replaces the encoder and the decoder of payloads.
@@ -293,6 +293,7 @@ class NSQBroker(NSQRegistrator, BrokerUsecase[ReceivedMessage, Producer, NSQBrok
         command = NSQPublishCommand(
             message,
             topic=topic,
+            raw=False,
             headers=headers,
             correlation_id=correlation_id or self.config.id_generator(),
             timeout=timeout,

@@ -65,6 +65,11 @@ class Connector:
             **self._options,
         )
 
+    def attempt_limit(self, options: Mapping[str, Any]) -> int:
+        """Return the largest number of deliveries to a subscriber; 0, the default, means no limit."""
+        limit: int = {**self._options, **options}.get("max_attempts", 0)
+        return limit
+
     def consumer(
         self,
         topic: str,
@@ -79,8 +84,7 @@ class Connector:
 
         ``options`` have priority over those of the broker. Raises ConfigError or InvalidName.
         """
-        # FastStream delivers a message that is not acknowledged until it is, so there is no attempt limit.
-        merged = {"max_attempts": 0, **self._options, **options}
+        merged = {**self._options, **options, "max_attempts": self.attempt_limit(options)}
         if "max_in_flight" not in options:
             merged["max_in_flight"] = max(workers, self._options.get("max_in_flight", 1))
         return Consumer(

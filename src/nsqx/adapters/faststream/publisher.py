@@ -150,6 +150,7 @@ class NSQTopicPublisher(PublisherUsecase):
         command = NSQPublishCommand(
             message,
             topic=topic or self.topic,
+            raw=False,
             headers=self.headers | (headers or {}),
             correlation_id=correlation_id or self._outer_config.id_generator(),
             timeout=timeout,

@@ -24,6 +24,7 @@ from nsqx.adapters.faststream.config import NSQBrokerConfig
 from nsqx.adapters.faststream.message import NSQStreamMessage, ReceivedMessage
 from nsqx.adapters.faststream.parser import NSQParser
 from nsqx.adapters.faststream.publisher import NSQReplyPublisher
+from nsqx.client.arguments import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -143,6 +144,8 @@ class NSQSubscriber(SubscriberUsecase[ReceivedMessage]):
 
     async def start(self) -> None:
         """Begin to consume. Raises what ``nsqx.Consumer`` raises."""
+        if self.dead_letter_topic:
+            check_name("topic", self.dead_letter_topic)
         await super().start()
         self._consumer = None
         self._post_start()
@@ -155,7 +158,10 @@ class NSQSubscriber(SubscriberUsecase[ReceivedMessage]):
                 raise
 
     async def stop(self) -> None:
-        """Wait for the messages in handlers, at most ``graceful_timeout``, and requeue those that wait."""
+        """Requeue the messages that wait, and wait for those in handlers, at most ``graceful_timeout``.
+
+        Handlers that take longer are cancelled, and their messages are requeued.
+        """
         self.running = False
         if self._consumer is not None:
             await self._consumer.stop(self._outer_config.graceful_timeout or 0)
@@ -178,7 +184,13 @@ class NSQSubscriber(SubscriberUsecase[ReceivedMessage]):
         if not self.running:
             message.requeue(0, backoff=False)
             return
-        await self.consume(self._received(message))
+        try:
+            await self.consume(self._received(message))
+        except asyncio.CancelledError:
+            # The time for stop is over. nsqd would wait for the message timeout before it delivers the message again.
+            if not message.is_answered:
+                message.requeue(0, backoff=False)
+            raise
         if not message.is_answered:
             if self.ack_policy is AckPolicy.MANUAL:
                 message.answer_later()
@@ -196,7 +208,7 @@ class NSQSubscriber(SubscriberUsecase[ReceivedMessage]):
     def received(self, body: bytes, message: Any) -> ReceivedMessage:
         """Return a message of this subscriber as FastStream processes it."""
         bury = partial(self._bury, self.dead_letter_topic) if self.dead_letter_topic else None
-        max_attempts = self._consumer.options.max_attempts if self._consumer is not None else 0
+        max_attempts = self._outer_config.opened().attempt_limit(self._settings.options)
         return ReceivedMessage(self.topic, self.channel, body, message, max_attempts, bury)
 
     async def _bury(self, topic: str, body: bytes) -> None:

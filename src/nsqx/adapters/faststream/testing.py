@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast, overload
 from unittest.mock import AsyncMock
@@ -149,6 +149,11 @@ class MemoryMessage:
 
 class MemoryConnector:
     """Creates consumers that receive nothing, because ``MemoryProducer`` calls the subscribers."""
+
+    def attempt_limit(self, options: Mapping[str, Any]) -> int:
+        """Return the option ``max_attempts`` of a subscriber."""
+        limit: int = options.get("max_attempts", 0)
+        return limit
 
     def consumer(self, *arguments: Any, **keywords: Any) -> IdleConsumer:
         """Return a consumer."""
