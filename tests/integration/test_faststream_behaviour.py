@@ -285,7 +285,7 @@ async def test_dependencies_context_and_headers_are_injected(place: Place, topic
         message: NSQMessage,
         context: ContextRepo,
         tens: int = Depends(tenfold),
-        its_broker: Any = Context("broker"),
+        its_broker: Any = Context("broker"),  # noqa: B008
         tenant: Annotated[str, Header()] = "",
     ) -> None:
         assert context.get("message") is message

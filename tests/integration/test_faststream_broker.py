@@ -29,7 +29,6 @@ from certificates import Authority  # noqa: E402
 from daemons import IMPLEMENTATIONS, Fleet, wait_until  # noqa: E402
 from nsqx import ConfigError, ConnectFailed, Consumer, InvalidMessage, InvalidName, Producer, PublishFailed  # noqa: E402
 from nsqx.adapters.faststream import NSQBroker, NSQMessage, NSQRouter  # noqa: E402
-from nsqx.adapters.faststream.message import NSQStreamMessage  # noqa: E402
 from nsqx.testing import LocalBroker  # noqa: E402
 
 TIMEOUT_S = 30.0
@@ -130,7 +129,7 @@ async def test_the_policy_decides_what_happens_to_a_message(
 
 async def test_a_message_is_answered_by_hand_and_once(nsqd: LocalBroker, topic: str) -> None:
     broker = broker_of(nsqd, max_in_flight=5)
-    received: asyncio.Queue[NSQStreamMessage] = asyncio.Queue()
+    received: asyncio.Queue[NSQMessage] = asyncio.Queue()
 
     @broker.subscriber(topic, ack_policy=AckPolicy.MANUAL)
     async def handle(message: NSQMessage) -> None:
@@ -357,7 +356,9 @@ async def test_other_clients_can_write_an_envelope(nsqd: LocalBroker, topic: str
     async with running(broker):
         envelope = {"data": "hello", "faststream": 1, "headers": {"reply_to": "replies", "correlation_id": "7"}}
         nsqd.publish(topic, json.dumps(envelope))
+        nsqd.publish(topic, json.dumps({**envelope, "headers": {"reply_to": None, "correlation_id": None}}))
         await counts(nsqd, "replies", "others", depth=1)
+        await counts(nsqd, topic, message_count=2, depth=0, in_flight_count=0, requeue_count=0)
     (reply,) = nsqd.bodies("replies", "others")
     headers = {"content-type": "text/plain", "correlation_id": "7"}
     assert json.loads(reply) == {"faststream": 1, "headers": headers, "data": "HELLO"}
@@ -582,7 +583,7 @@ async def test_a_start_without_nsqd_fails_if_a_connection_is_required() -> None:
         await broker.start()
 
 
-async def test_tls_and_the_secret_of_auth(fleet: Fleet, tmp_path: Path, topic: str) -> None:
+async def test_security_is_tls(fleet: Fleet, tmp_path: Path, topic: str) -> None:
     authority = Authority(tmp_path)
     server = authority.sign("server")
     nsqd = fleet.nsqd("nsqx", f"--tls-cert={server.cert}", f"--tls-key={server.key}", "--tls-required=true")

@@ -25,10 +25,10 @@ class NSQParser:
             raw_message=message,
             body=body,
             headers=headers,
-            reply_to=str(headers.get("reply_to", "")),
+            reply_to=str(headers.get("reply_to") or ""),
             content_type=headers.get("content-type"),
             message_id=message_id,
-            correlation_id=str(headers.get("correlation_id", message_id)),
+            correlation_id=str(headers.get("correlation_id") or message_id),
         )
 
     async def decode_message(self, message: StreamMessage[Any]) -> DecodedMessage:

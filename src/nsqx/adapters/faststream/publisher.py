@@ -1,4 +1,4 @@
-"""Publishers: ``@broker.publisher("invoices")``, and those of replies."""
+"""Publishers to topics, and those of replies."""
 
 from __future__ import annotations
 

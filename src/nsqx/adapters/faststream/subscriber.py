@@ -1,4 +1,4 @@
-"""Subscribers: ``@broker.subscriber("orders", "billing")``."""
+"""Subscribers: each consumes one channel of a topic."""
 
 from __future__ import annotations
 
