@@ -463,6 +463,29 @@ async def test_a_late_reply_is_dropped(nsqd: LocalBroker, topic: str) -> None:
         await counts(nsqd, topic, depth=0, in_flight_count=0)
 
 
+async def test_a_request_works_after_one_that_could_not_wait_for_the_start(own_nsqd: LocalBroker, topic: str) -> None:
+    broker = broker_of(own_nsqd)
+
+    @broker.subscriber(topic)
+    async def handle(body: str) -> str:
+        return body.upper()
+
+    async with running(broker):
+        with own_nsqd.frozen(), pytest.raises(TimeoutError):
+            await broker.request("a", topic, timeout=0.05)
+        reply = await broker.request("b", topic, timeout=TIMEOUT_S)
+        assert await reply.decode() == "B"
+        with own_nsqd.frozen(), pytest.raises(TimeoutError):
+            await broker.request("a", topic, timeout=0.05)
+
+
+async def test_a_request_without_nsqd_says_so() -> None:
+    async with NSQBroker("127.0.0.1:1", start_timeout=1, logger=None) as broker:
+        for _ in range(2):
+            with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1"):
+                await broker.request("a", "topic", timeout=TIMEOUT_S)
+
+
 async def test_requests_and_replies_may_pass_through_different_nsqds(fleet: Fleet, topic: str) -> None:
     lookupd = fleet.nsqlookupd("nsqx")
     here, there = (fleet.nsqd("nsqx", f"--lookupd-tcp-address={lookupd.tcp_address}") for _ in range(2))

@@ -88,17 +88,25 @@ def test_the_command_runs_an_application_until_it_is_stopped(fleet: Fleet, progr
     with output.open("wb") as stream:
         process = subprocess.Popen(command("run", "shop:app"), cwd=program, env=environment, stdout=stream)
         try:
-            wait_until(lambda: "begin first" in output.read_text(), "the handler has begun", TIMEOUT_S)
+            wait_until(lambda: "begin first" in output.read_text(), "the application has started", TIMEOUT_S)
+            words = ("publish", "shop:app", '"second"', "--topic=orders", "--rpc", f"--timeout={TIMEOUT_S}")
+            done = subprocess.run(
+                command(*words), cwd=program, env=environment, capture_output=True, text=True, check=False
+            )
+            assert (done.returncode, "invoice of second" in done.stdout) == (0, True), done.stdout + done.stderr
+            nsqd.post("/pub", b"third", topic="orders")
+            wait_until(lambda: "begin third" in output.read_text(), "the handler has begun", TIMEOUT_S)
             process.send_signal(signal.SIGTERM)
             assert process.wait(TIMEOUT_S) == 0
         finally:
             process.kill()
             process.wait()
-    lines = ["lifespan begins", "begin first", "end first", "lifespan ends"]
+    handled = [f"{event} {order}" for order in ("first", "second", "third") for event in ("begin", "end")]
+    lines = ["lifespan begins", *handled, "lifespan ends"]
     assert [line for line in output.read_text().splitlines() if line in lines] == lines
     assert nsqd.channel_stats("orders", "billing")["in_flight_count"] == 0
     assert nsqd.channel_stats("orders", "billing")["requeue_count"] == 0
-    assert nsqd.channel_stats("invoices", "archive")["depth"] == 1
+    assert nsqd.channel_stats("invoices", "archive")["depth"] == 3
 
 
 def test_the_command_writes_the_asyncapi_document(program: Path) -> None:

@@ -109,7 +109,7 @@ class NSQBroker(NSQRegistrator, BrokerUsecase[ReceivedMessage, Producer, NSQBrok
             dependencies: Dependencies of all handlers.
             middlewares: Middlewares of all subscribers and publishers, the outermost first.
             routers: Routers to include.
-            ack_policy: Acknowledgement policy of subscribers that have none.
+            ack_policy: Acknowledgement policy of subscribers that have none. Routers have their own.
             id_generator: Returns a new correlation id.
             security: ``BaseSecurity`` for TLS. NSQ's secret is the option ``auth_secret``.
             specification_url: Addresses in the AsyncAPI document.

@@ -33,7 +33,7 @@ class ReplyInbox:
         self._producer = producer
         self._topic = f"faststream-reply-{uuid4().hex}#ephemeral"
         self._consumer: Consumer | None = None
-        self._starting = asyncio.Lock()
+        self._opening: asyncio.Task[None] | None = None
         self._waiting: dict[str, deque[asyncio.Future[ReceivedMessage]]] = {}
 
     async def request(
@@ -41,7 +41,7 @@ class ReplyInbox:
     ) -> ReceivedMessage:
         """Call ``send`` with the topic for the reply, and return the reply. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
-            await self._start()
+            await self._opened()
             reply: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
             waiting = self._waiting.setdefault(correlation_id, deque())
             waiting.append(reply)
@@ -56,15 +56,23 @@ class ReplyInbox:
 
     async def close(self) -> None:
         """Stop to consume replies."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
         if self._consumer is not None:
             await self._consumer.stop(_STOP_TIMEOUT_S)
 
-    async def _start(self) -> None:
-        async with self._starting:
-            if self._consumer is None:
-                consumer = self._connector.reply_consumer(self._topic, _CHANNEL, self._arrived, self._producer)
-                await consumer.start()
-                self._consumer = consumer
+    async def _opened(self) -> None:
+        """Wait for the consumer. It also goes on to start after a request that cannot wait so long."""
+        if self._opening is None or (self._opening.done() and self._consumer is None):
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(_retrieve)
+        await asyncio.shield(self._opening)
+
+    async def _open(self) -> None:
+        consumer = self._connector.reply_consumer(self._topic, _CHANNEL, self._arrived, self._producer)
+        await consumer.start()
+        self._consumer = consumer
 
     def _arrived(self, message: Message) -> None:
         """Resolve the oldest request with the correlation id of the reply. Late replies have none."""
@@ -74,3 +82,9 @@ class ReplyInbox:
             reply = waiting.popleft()
             if not reply.done():
                 reply.set_result(ReceivedMessage(self._topic, _CHANNEL, message.body, message))
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Mark the exception as retrieved. Each request reports the failure itself."""
+    if not task.cancelled():
+        task.exception()
