@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import ssl
 import subprocess
 import sys
@@ -362,6 +363,21 @@ async def test_other_clients_can_write_an_envelope(nsqd: LocalBroker, topic: str
     (reply,) = nsqd.bodies("replies", "others")
     headers = {"content-type": "text/plain", "correlation_id": "7"}
     assert json.loads(reply) == {"faststream": 1, "headers": headers, "data": "HELLO"}
+
+
+async def test_a_reply_to_an_invalid_topic_is_left_out(
+    nsqd: LocalBroker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = broker_of(nsqd, logger=logging.getLogger("shop"))
+
+    @broker.subscriber(topic)
+    async def handle(body: str) -> str:
+        return body
+
+    async with running(broker):
+        await broker.publish("a", topic, reply_to="not a topic")
+        await counts(nsqd, topic, message_count=1, depth=0, in_flight_count=0, requeue_count=0)
+    assert "invalid topic name 'not a topic'" in caplog.text
 
 
 async def test_a_publish_that_fails_is_reported(nsqd: LocalBroker, topic: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from nsqx.adapters.faststream.message import NSQStreamMessage, ReceivedMessage
 from nsqx.adapters.faststream.parser import NSQParser
 from nsqx.adapters.faststream.publisher import NSQReplyPublisher
 from nsqx.client.arguments import check_name
+from nsqx.names import invalid_name, is_valid_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -215,6 +217,11 @@ class NSQSubscriber(SubscriberUsecase[ReceivedMessage]):
         await self._outer_config.producer.send(topic, [body])
 
     def _make_response_publisher(self, message: StreamMessage[Any]) -> Sequence[PublisherProto]:
+        if not is_valid_name(message.reply_to):
+            # An error would requeue the message, and each of its deliveries would fail in the same way.
+            text = f"no reply to {message.message_id}: {invalid_name('topic', message.reply_to)}"
+            self._log(logging.WARNING, text, extra=self.get_log_context(message))
+            return ()
         return (NSQReplyPublisher(self._outer_config.producer, message.reply_to),)
 
     # Messages without a handler
