@@ -27,12 +27,12 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from log_contents import read_logs
+from log_contents import LogContents, read_logs
 from log_records import NEVER_S, ChannelRecord, Published, Records, Wrong, key_of
 
 from daemons import Daemon, program_command, start_nsqd, wait_until
@@ -55,6 +55,7 @@ MIN_ACKNOWLEDGED = 100
 # How many FINs a consumer sends before it publishes.
 FINS_PER_PUBLISH = 10
 DRAIN_TIMEOUT_S = 120.0
+COUNTS_TIMEOUT_S = 10.0
 
 
 class Actor(threading.Thread):
@@ -262,6 +263,22 @@ class Operator(Actor):
         self.records.acknowledge([sent])
 
 
+def _wrong_counts(daemon: Daemon, logs: Mapping[str, LogContents]) -> str:
+    """Return which topic has other counts in /stats than in the files; "" if none."""
+    for entry in daemon.stats()["topics"] or []:
+        contents = logs[entry["topic_name"]]
+        expected = {name: len(contents.unfinished(name)) for name in contents.channels}
+        actual = {
+            channel["channel_name"]: entry["depth"] + sum(channel[kind] for kind in COUNTED)
+            for channel in entry["channels"]
+        }
+        if not actual:
+            expected, actual = {"": len(contents.unfinished(""))}, {"": entry["depth"]}
+        if actual != expected:
+            return f"{entry['topic_name']}: /stats has {actual}, the files {expected}"
+    return ""
+
+
 class Round:
     """Several lives of nsqd in one directory."""
 
@@ -289,17 +306,13 @@ class Round:
         began_s = time.monotonic()
         daemon = start_nsqd("nsqx", *self._flags, data_path=self._data_path)
         self._start_s = time.monotonic() - began_s
-        for entry in daemon.stats()["topics"] or []:
-            contents = logs[entry["topic_name"]]
-            expected = {name: len(contents.unfinished(name)) for name in contents.channels}
-            actual = {
-                channel["channel_name"]: entry["depth"] + sum(channel[kind] for kind in COUNTED)
-                for channel in entry["channels"]
-            }
-            if not actual:
-                expected, actual = {"": len(contents.unfinished(""))}, {"": entry["depth"]}
-            if actual != expected:
-                raise Wrong(f"{entry['topic_name']}: /stats has {actual}, the files {expected}")
+        # A deferred message can become due between two rows of /stats, and is then missing in one of them.
+        deadline_s = time.monotonic() + COUNTS_TIMEOUT_S
+        while (wrong := _wrong_counts(daemon, logs)) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        if wrong:
+            daemon.kill()
+            raise Wrong(wrong)
         return daemon
 
     def _kill_at_start(self) -> None:
