@@ -7,7 +7,7 @@ creates, pauses, empties and deletes channels. Small files make nsqd roll, check
 After each kill these rules are checked on the files, message by message:
 
 - Every acknowledged message is unfinished in every channel that is entitled to it and has not sent FIN for it.
-- No message is there whose FIN came before a publish, on the same connection, that was acknowledged.
+- No message is there whose FIN came before an acknowledged publish to its topic, on the same connection.
 - Nothing is there that was not published, and nothing is there twice.
 - An offset has the same body as in all earlier lives.
 
@@ -139,7 +139,8 @@ class HTTPPublisher(Actor):
 class Consumer(Actor):
     """Finishes most messages; requeues, touches or ignores others.
 
-    A FIN has no answer. But the log has it with the next publish, so an OK for a publish proves the FINs before it.
+    A FIN has no answer. But it is written with the next publish to its topic, so the OK for that proves the FINs before
+    it. A publish to another topic proves nothing: its log can be written while a checkpoint writes this one.
     """
 
     def __init__(self, records: Records, daemon: Daemon, seed: int, name: str, channel: ChannelRecord) -> None:
@@ -182,7 +183,7 @@ class Consumer(Actor):
         if len(self._touched) > 3:
             self._finish(client, self._touched.popleft())
         if len(self._fins) >= FINS_PER_PUBLISH:
-            topic = self.rng.choice(list(TOPICS))
+            topic = self._channel.topic
             (body,) = self.new_bodies(1)
             (sent,) = self.records.publish(topic, [body])
             self._unanswered.append((sent, self._fins))
