@@ -275,14 +275,16 @@ class Consumer:
     async def _shut_down(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._dispatcher.close(_CANCEL_GRACE_S)
-        if self._touch_timer is not None:
-            self._touch_timer.cancel()
-        for subscription in list(self._subscriptions.values()):
-            subscription.connection.close()
-        self._rdy.stop()
-        self._stopped.set()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._dispatcher.close(_CANCEL_GRACE_S)
+        finally:  # also if this call is cancelled
+            if self._touch_timer is not None:
+                self._touch_timer.cancel()
+            for subscription in list(self._subscriptions.values()):
+                subscription.connection.close()
+            self._rdy.stop()
+            self._stopped.set()
 
     # Messages
 
