@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
 import os
 import queue
 import threading
@@ -25,7 +26,7 @@ from nsqx.client import subscription
 from nsqx.client.arguments import check_name
 from nsqx.client.codecs import Codec, codec_of, encoded
 from nsqx.client.options import Duration, seconds_of
-from nsqx.errors import AlreadyAnswered, ClientClosed, PublishTimedOut
+from nsqx.errors import AlreadyAnswered, ClientClosed, ConfigError, PublishTimedOut
 
 if TYPE_CHECKING:
     from typing import Self
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from nsqx.client.health import ClientHealth
 
 _T = TypeVar("_T")
+
+_log = logging.getLogger("nsqx.client")
 
 # The background thread enforces the deadline of a publish. Callers wait this much longer in case the thread hangs.
 _LOOP_GRACE_S = 5.0
@@ -84,7 +87,10 @@ class _LoopThread:
             calls, self._calls = self._calls, deque()
             self._is_awake = False
         for callback in calls:
-            callback()
+            try:
+                callback()
+            except Exception:  # the other calls have other callers
+                _log.exception("internal error in the client")
 
     async def settle(self) -> None:
         """Run all calls that were made before."""
@@ -218,10 +224,13 @@ class Producer:
         outcome: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def begin() -> None:
+            if outcome.cancelled():
+                return
             try:
                 publish().add_done_callback(finished)
             except Exception as error:
-                outcome.set_exception(error)
+                if outcome.set_running_or_notify_cancel():
+                    outcome.set_exception(error)
 
         def finished(done: asyncio.Future[None]) -> None:
             if not outcome.set_running_or_notify_cancel():
@@ -332,7 +341,7 @@ class Message:
 
 
 class Consumer:
-    """A consumer of one channel. It takes the keyword arguments of ``nsqx.Consumer``.
+    """A consumer of one channel. It takes the keyword arguments of ``nsqx.Consumer``, without the handler.
 
     Iterate over the consumer and answer each message, or call ``run`` with a handler.
     """
@@ -346,6 +355,8 @@ class Consumer:
             ConnectRefused: Every nsqd rejected the connection.
             ConnectFailed: No nsqd can be reached, and ``require_connection`` is set.
         """
+        if "handler" in arguments:
+            raise ConfigError("handler: pass it to run(), which calls it in the thread of its caller")
         self._consumer = asyncio_consumer.Consumer(topic, channel, **arguments)
         self._is_touching = bool(arguments.get("auto_touch", True))
         self._thread = _LoopThread("nsqx consumer")
@@ -388,8 +399,13 @@ class Consumer:
         except queue.Empty:
             return None
         if message is None:
-            self._has_ended = True
+            self._note_end()
         return message
+
+    def _note_end(self) -> None:
+        """Let the other threads that wait for a message find the end too."""
+        self._has_ended = True
+        self._messages.put(None)
 
     def take(self, max_count: int, max_wait: Duration = 1.0) -> list[Message]:
         """Return up to ``max_count`` messages, fewer if no more arrive within ``max_wait``.
@@ -432,7 +448,7 @@ class Consumer:
         with contextlib.suppress(queue.Empty):
             while (message := self._messages.get_nowait()) is not None:
                 self._taken.append(message)
-            self._has_ended = True
+            self._note_end()
 
     def _handle(self, handler: Callable[[Message], object], message: Message) -> None:
         try:
