@@ -26,6 +26,7 @@ from nsqx.client import subscription
 from nsqx.client.arguments import check_name
 from nsqx.client.codecs import Codec, codec_of, encoded
 from nsqx.client.options import Duration, seconds_of
+from nsqx.client.stop_signals import stop_thread_on_signals
 from nsqx.errors import AlreadyAnswered, ClientClosed, ConfigError, PublishTimedOut
 
 if TYPE_CHECKING:
@@ -381,7 +382,8 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        # Nobody answers the messages of a program that has failed. When the connections end, nsqd delivers them again.
+        self.close(asyncio_consumer.STOP_TIMEOUT_S if kind is None else 0)
 
     def __iter__(self) -> Iterator[Message]:
         while True:
@@ -421,27 +423,43 @@ class Consumer:
             taken.append(message)
         return taken
 
-    def run(self, handler: Callable[[Message], object]) -> None:
-        """Call ``handler`` in this thread with each message.
+    def run(
+        self,
+        handler: Callable[[Message], object],
+        *,
+        handle_signals: bool = True,
+        stop_timeout: Duration = asyncio_consumer.STOP_TIMEOUT_S,
+    ) -> None:
+        """Call ``handler`` in this thread with each message. Return when the consumer is closed.
 
         A message is finished when the handler returns. When the handler raises, the message is requeued, or given up
         after ``max_attempts`` deliveries; ``on_give_up`` is then called in the background thread. With ``auto_touch``,
-        messages that wait for a long handler are touched. Return when the handler or another thread has closed the
-        consumer.
+        messages that wait for a long handler are touched.
+
+        In the main thread, SIGTERM and SIGINT (Ctrl-C) close the consumer after the handler, within ``stop_timeout``; a
+        second signal ends the program. Signals for which the program has a handler are left alone, and so are all with
+        ``handle_signals=False``.
         """
+
+        def stop() -> None:
+            self._close_timeout = stop_timeout
+            self._messages.put(None)  # ends the wait for a message
+
         self._running_thread = threading.get_ident()
         if self._is_touching:
             self._thread.call(lambda: self._consumer._keep_touching(self._held))
-        for first in self:
-            self._taken.append(first)
-            while self._taken:
-                self._take_all()
-                with contextlib.suppress(IndexError):  # close() has requeued the rest
-                    self._handled = self._taken.popleft()
-                    self._handle(handler, self._handled)
-                self._handled = None
+        with stop_thread_on_signals(stop) if handle_signals else contextlib.nullcontext():
+            for first in self:
+                self._taken.append(first)
+                while self._taken and self._close_timeout is None:
+                    self._take_all()
+                    with contextlib.suppress(IndexError):  # close() has requeued the rest
+                        self._handled = self._taken.popleft()
+                        self._handle(handler, self._handled)
                 if self._close_timeout is not None:
-                    self.close(self._close_timeout)
+                    break
+            if self._close_timeout is not None:
+                self.close(self._close_timeout)
 
     def _take_all(self) -> None:
         """Take the messages that have arrived, so that they are touched while they wait."""
@@ -455,9 +473,15 @@ class Consumer:
             handler(message)
         except Exception as error:
             message._fail(partial(self._consumer._dispatcher.failed, message._message, error))
+        except BaseException:  # the program ends
+            if not message.is_answered:
+                message.requeue(0, backoff=False)
+            raise
         else:
             if not message.is_answered:
                 message.finish()
+        finally:
+            self._handled = None
 
     def _held(self) -> list[subscription.Message]:
         held = [*self._taken.copy(), *filter(None, [self._handled])]
@@ -491,8 +515,8 @@ class Consumer:
     def close(self, timeout: Duration = asyncio_consumer.STOP_TIMEOUT_S) -> None:
         """Requeue messages that were not taken, wait until the others are answered, and close.
 
-        After ``timeout`` (30 s by default) close without waiting. In a handler of ``run`` this returns at once, and the
-        consumer is closed after the handler.
+        After ``timeout`` (30 s by default) close without waiting; the end of ``with`` does not wait after an exception.
+        In a handler of ``run`` this returns at once, and the consumer is closed after the handler.
         """
         if self._is_closed:
             return

@@ -172,7 +172,9 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.stop()
+        # An iteration that has failed answers no more messages. When the connections end, nsqd delivers them again.
+        has_failed = kind is not None and not self._has_handler
+        await self.stop(0 if has_failed else STOP_TIMEOUT_S)
 
     async def start(self) -> None:
         """Begin to consume. Wait until every nsqd is connected or cannot be reached, at most ``start_timeout``.
@@ -231,8 +233,9 @@ class Consumer:
     async def stop(self, timeout: Duration = STOP_TIMEOUT_S) -> None:  # noqa: ASYNC109
         """Stop receiving, wait until all messages in flight are answered, and close the connections.
 
-        After ``timeout`` (30 s by default) close without waiting; nsqd delivers the unanswered messages again. In a
-        handler this returns at once, because the message of the handler is in flight.
+        After ``timeout`` (30 s by default) close without waiting; nsqd delivers the unanswered messages again. The end
+        of ``async with`` does not wait if an iteration has raised an exception. In a handler this returns at once,
+        because the message of the handler is in flight.
         """
         if self._state == _RUNNING and self._dispatcher.is_handling(asyncio.current_task()):
             self._stopping = asyncio.create_task(self.stop(timeout))
@@ -261,7 +264,7 @@ class Consumer:
                 await self._dispatcher.finished()
         except TimeoutError:
             left = sum(each.in_flight_count for each in self._subscriptions.values())
-            log.warning("stop timed out: %d messages were not answered", left)
+            log.warning("%s/%s: stopped with %d unanswered messages", self.topic, self.channel, left)
         finally:
             impatience.cancel()
             self._state = _STOPPED
