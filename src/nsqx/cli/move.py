@@ -31,7 +31,7 @@ from nsqx.names import invalid_name, is_valid_name
 from nsqx.tools.cluster_address import warn
 from nsqx.tools.progress import ProgressLine
 from nsqx.tools.sources import CONSUMER_FLAG, client_options
-from nsqx.tools.utility import UtilityFailed, plain_words, write_stdout
+from nsqx.tools.utility import UtilityFailed, counted, plain_words, write_stdout
 from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ async def run(options: MoveOptions, stopping: asyncio.Event) -> int:
     _refuse_unfit(options, own, [each.channel for each in sums.values() if each.channel])
     waiting = own.waiting
     limit = min(options.count, waiting) if options.count else waiting
-    what = f"{limit:,} message{'s'[: limit != 1]} from {options.source} to {options.target}"
+    what = f"{counted(limit, 'message')} from {options.source} to {options.target}"
     if options.is_dry_run:
         _print(options, {"moved": 0, "would_move": limit}, f"would move {what}")
         return 0
@@ -132,7 +132,7 @@ async def run(options: MoveOptions, stopping: asyncio.Event) -> int:
     move = _Move(options, nsqds, limit)
     failure = await move.run(stopping)
     left = await move.left()
-    text = f"moved {move.moved:,} message{'s'[: move.moved != 1]} from {options.source} to {options.target}"
+    text = f"moved {counted(move.moved, 'message')} from {options.source} to {options.target}"
     where = f" in {options.topic}/{MOVE_CHANNEL}" if move.is_channel_kept else ""
     _print(options, {"moved": move.moved, "left": left}, f"{text}; {left:,} left{where}")
     if failure:

@@ -50,18 +50,14 @@ class ClassicContents(NamedTuple):
 
     def waiting(self) -> Iterator[QueuedMessage]:
         """Yield the waiting messages, in memory and then on disk. Call it once, in a thread: it reads files."""
-        yield from self.waiting_in_memory()
-        if self.disk is not None:
-            yield from self.disk.messages()
-
-    def waiting_in_memory(self) -> Iterator[QueuedMessage]:
-        """Yield the messages that wait in memory, the oldest first. Call it once."""
         for item in self.memory:
             if isinstance(item, Batch):
                 while item.count:
                     yield item.take()
             else:
                 yield item
+        if self.disk is not None:
+            yield from self.disk.messages()
 
 
 class ClassicStore(ChannelStore):

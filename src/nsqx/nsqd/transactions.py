@@ -19,10 +19,11 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from errno import EDQUOT, ENOSPC
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nsqx.errors import DiskQueueError, NSQError
 from nsqx.nsqd.free_disk import low_space
+from nsqx.nsqd.sync_threads import completed
 from nsqx.queues.log.ledger import LedgerEntry
 from nsqx.queues.log.staging import (
     PartDamaged,
@@ -292,7 +293,11 @@ class Transactions:
         """Return when the ledger, and all that was written with it, is durable; raises DiskQueueError."""
         log = self._ledger
         written: asyncio.Future[DiskQueueError | None] = asyncio.get_running_loop().create_future()
-        done = partial(_settle, written)
+
+        def done(error: DiskQueueError | None) -> None:
+            if not written.done():
+                written.set_result(error)
+
         if log is None or not self._broker.turn.run(self._broker.logs.when_committed, log, True, done):
             return
         error = await written
@@ -335,10 +340,7 @@ class Transactions:
 
     async def _run(self, job: AnyTransactionJob) -> AnyTransactionJob:
         """Run a job in a thread."""
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._broker.commits.threads.run(job, lambda _: _settle(ended, None), is_urgent=True)
-        await ended
-        return job
+        return await completed(partial(self._broker.commits.threads.run, is_urgent=True), job)
 
 
 def _sizes(groups: Iterable[PartMessages]) -> dict[str, int]:
@@ -347,11 +349,6 @@ def _sizes(groups: Iterable[PartMessages]) -> dict[str, int]:
     for group in groups:
         sizes[group.topic] = sizes.get(group.topic, 0) + len(group.items)
     return sizes
-
-
-def _settle(future: asyncio.Future[Any], value: object) -> None:
-    if not future.done():  # the server may have closed meanwhile
-        future.set_result(value)
 
 
 def _disk_error(error: OSError) -> DiskQueueError:
