@@ -142,7 +142,8 @@ async def run(options: MoveOptions, stopping: asyncio.Event) -> int:
 
 def _refuse_unfit(options: MoveOptions, own: ChannelSum, channels: list[str]) -> None:
     if own.paused:
-        raise UtilityFailed(f"{options.source} is paused and delivers nothing: nsqx unpause it first")
+        command = f"nsqx unpause {options.topic} {options.channel}".rstrip()
+        raise UtilityFailed(f"{options.source} is paused and delivers nothing: run {command} first")
     if options.channel:
         return
     others = [channel for channel in channels if channel != MOVE_CHANNEL]

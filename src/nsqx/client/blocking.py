@@ -118,7 +118,7 @@ class Producer:
     """A producer whose methods wait for nsqd's answer. It takes the arguments of ``nsqx.Producer``."""
 
     def __init__(self, nsqd_tcp_addresses: str | Iterable[str] = (), **arguments: Any) -> None:
-        """Connect, or go on in the background if no nsqd can be reached.
+        """Connect, or continue in the background if no nsqd can be reached.
 
         Raises:
             ConfigError: An argument is invalid, or no address is given.
@@ -348,7 +348,7 @@ class Consumer:
     """
 
     def __init__(self, topic: str, channel: str, **arguments: Any) -> None:
-        """Connect and begin to consume, or go on in the background if no nsqd can be reached.
+        """Connect and begin to consume, or continue in the background if no nsqd can be reached.
 
         Raises:
             ConfigError: An argument is invalid, or no address is given.

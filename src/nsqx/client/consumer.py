@@ -112,7 +112,7 @@ class Consumer:
             codec: Decodes bodies to ``message.value``: a codec of ``nsqx.codecs``, or a type such as a pydantic model.
             start_timeout: Longest time that ``start`` waits for the first connections (10 s by default).
             require_connection: Raise ConnectFailed from ``start`` if no nsqd can be reached. By default the consumer
-                goes on in the background and connects when an nsqd is there.
+                continues in the background and connects when an nsqd is there.
             telemetry: True for OpenTelemetry spans and metrics, or an object that records them.
             **options: Options of the client, such as ``max_in_flight``. OptionKeywords lists them.
 
@@ -179,7 +179,7 @@ class Consumer:
     async def start(self) -> None:
         """Begin to consume. Wait until every nsqd is connected or cannot be reached, at most ``start_timeout``.
 
-        The consumer then goes on in the background, unless ``require_connection`` is set.
+        The consumer then continues in the background, unless ``require_connection`` is set.
 
         Raises:
             ConnectRefused: Every nsqd rejected the connection, for example because of a wrong secret.

@@ -118,7 +118,7 @@ class ClassicStore(ChannelStore):
         return len(self._deferred)
 
     def oldest_time_ns(self) -> int:
-        """Return when the oldest message that waits or is in flight was published, about; 0 if none, -1 if unknown."""
+        """Return about when the oldest waiting or in-flight message was published; 0 if none, -1 if unknown."""
         waiting, in_flight = self._backlog.oldest_time_ns(), self._in_flight.oldest_time_ns()
         return min(waiting, in_flight) if waiting and in_flight else waiting or in_flight
 

@@ -130,7 +130,7 @@ class TransactionAPI:
         return json_response(answer)
 
     def _groups_of_topic(self, query: Mapping[str, str], body: bytes) -> Steps[list[PartMessages]]:
-        """Return the messages of a body as that of /mpub; raises HTTPError."""
+        """Return the messages of a body in the format of /mpub; raises HTTPError."""
         topic = query["topic"]
         if not is_valid_name(topic):
             raise HTTPError(400, "INVALID_TOPIC")

@@ -1,7 +1,7 @@
 """Whole batches of a log as bytes, for readers that parse them themselves.
 
-The bytes of a segment are read as they are: the index says where a range begins and ends, and no batch is looked at.
-Batches that are in memory get heads as in a commit file. The reader must check every head and every sum, and ignore
+Bytes of a segment are sent unchanged: the index says where a range begins and ends, and no batch is parsed. Batches in
+memory get heads as in a commit file. The reader must check every head and every sum, and ignore
 offsets outside the range it asked for.
 """
 

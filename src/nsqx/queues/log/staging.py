@@ -100,7 +100,7 @@ def staged_directory(data_path: str) -> str:
 
 
 def parse_file_name(file_name: str) -> PartName | None:
-    """Return the part in a file, or None if the file is none."""
+    """Return the part that a file name stands for, or None if it is not the name of a part."""
     match = _NAME.fullmatch(file_name)
     if match is None:
         return None
@@ -123,7 +123,7 @@ def list_staged(data_path: str) -> list[StagedPart]:
 
 
 def remove_unfinished(data_path: str) -> None:
-    """Remove the files that a crash has left before they got their name. Raises OSError."""
+    """Remove the temporary files that a crash has left. Raises OSError."""
     directory = staged_directory(data_path)
     if os.path.isdir(directory):
         for file_name in os.listdir(directory):
@@ -218,7 +218,7 @@ class StageJob:
     """Writes the file of a part, durably. ``run`` may be called in any thread and never raises OSError."""
 
     def __init__(self, data_path: str, name: PartName, groups: Sequence[PartMessages], *, is_first: bool) -> None:
-        """``is_first``: no part was staged by this process. The directory that another one made may not be durable."""
+        """``is_first``: this process has staged no part yet, so the directory may not be durable."""
         self.name = name
         self.size = 0
         self.error: OSError | None = None
