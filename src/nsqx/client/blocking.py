@@ -28,6 +28,7 @@ from nsqx.client.codecs import Codec, codec_of, encoded
 from nsqx.client.options import Duration, seconds_of
 from nsqx.client.stop_signals import stop_thread_on_signals
 from nsqx.errors import AlreadyAnswered, ClientClosed, ConfigError, PublishTimedOut
+from nsqx.net.event_loop import new_event_loop as new_event_loop
 
 if TYPE_CHECKING:
     from typing import Self
@@ -103,15 +104,6 @@ class _LoopThread:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_LOOP_GRACE_S)
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a new event loop, from uvloop if it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 class Producer:

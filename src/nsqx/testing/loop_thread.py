@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from nsqx.client.blocking import new_event_loop
+from nsqx.net.event_loop import new_event_loop
 
 _Result = TypeVar("_Result")
 
