@@ -70,7 +70,7 @@ class JSONCodec:
     """
 
     def __init__(self, kind: type[Any] | None = None) -> None:
-        """With ``kind``, dict or list, other values are invalid."""
+        """``kind`` is dict or list: bodies with another value are invalid."""
         self._kind = kind
 
     def encode(self, value: Any) -> bytes:

@@ -391,7 +391,7 @@ class Consumer:
     # Connections
 
     async def _attempt(self, address: str) -> None:
-        """Try to connect to a given nsqd. If that fails, go on in the background."""
+        """Try to connect to a given nsqd. If that fails, try again in the background."""
         try:
             await self._connect(address)
         except ConnectFailed as error:

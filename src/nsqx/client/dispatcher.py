@@ -312,7 +312,7 @@ class Dispatcher:
             self._hands.remove(hand)
 
     def failed(self, message: Message, error: Exception) -> None:
-        """Requeue a message whose handler has raised ``error``, or give it up. The log has one line of it."""
+        """Requeue a message whose handler has raised ``error``, or give it up, and log one line."""
         message.error = error
         is_final = isinstance(error, GiveUp)
         is_last = 0 < self._max_attempts <= message.attempts

@@ -51,7 +51,7 @@ class Delivery:
 
 
 CallNext = Callable[[], Awaitable[Any]]
-"""Calls the next middleware, or at last the function of the subscriber. It may be called again, for another attempt."""
+"""Calls the next middleware or, after the last one, the function. It may be called again, for another attempt."""
 
 Middleware = Callable[[Delivery, CallNext], Awaitable[Any]]
 """A coroutine function that calls ``call_next`` and does something before or after it. An exception is a failure."""
