@@ -1,6 +1,7 @@
 """Applications: subscribers, publishers, dead letters, lifespans and signals, with a real nsqd."""
 
 import asyncio
+import socket
 import threading
 
 import pytest
@@ -150,3 +151,39 @@ async def test_run_returns_after_cancellation_when_the_messages_are_handled(flee
             await task
     assert outcomes == ["handled"]
     assert daemon.channel_stats(topic, "ch")["depth"] == 0
+
+
+async def test_a_cancelled_start_leaves_nothing_running(fleet: Fleet, topic):
+    """The consumer is connected while the producer waits for an nsqd that does not answer."""
+    silent = socket.create_server(("127.0.0.1", 0))
+    daemon = fleet.nsqd("nsqx")
+    app = App(daemon.tcp_address, publish_to=f"127.0.0.1:{silent.getsockname()[1]}", start_timeout="30s")
+
+    @app.subscriber(topic, "ch")
+    async def handle(message: Message) -> None:
+        pass
+
+    app.publisher(topic, bytes)
+    starting = asyncio.ensure_future(app.start())
+    await until(lambda: any(each.is_connected for each in app._consumers), "the consumer is connected")
+    consumers = list(app._consumers)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    silent.close()
+    assert [each.is_connected for each in consumers] == [False]
+    with pytest.raises(ClientClosed):
+        _ = app.producer
+
+
+async def test_the_producer_of_dead_letters_counts_for_the_health(fleet: Fleet, topic):
+    daemon = fleet.nsqd("nsqx")
+    app = App(daemon.tcp_address, publish_to=f"127.0.0.1:{free_port()}", start_timeout="1s")
+
+    @app.subscriber(topic, "ch", dead_letter_topic=f"{topic}.dead")
+    async def handle(message: Message) -> None:
+        pass
+
+    async with asyncio.timeout(LIMIT_S), app:
+        assert set(app.health) == {f"{topic}/ch", "producer"}
+        assert not app.is_connected

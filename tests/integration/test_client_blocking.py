@@ -126,6 +126,40 @@ def test_a_handler_finishes_and_requeues_messages(fleet: Fleet, topic):
     assert unfinished_count(daemon, topic) == 0
 
 
+def test_closing_ends_every_thread_that_waits_for_a_message(fleet: Fleet, topic):
+    daemon = fleet.nsqd("nsqx")
+    consumer = blocking.Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address)
+    with concurrent.futures.ThreadPoolExecutor(3) as threads:
+        ends = [threads.submit(list, consumer) for _ in range(3)]
+        consumer.close()
+        assert [end.result(20) for end in ends] == [[], [], []]
+    assert consumer.get() is None
+
+
+def test_a_handler_is_an_argument_of_run(fleet: Fleet, topic):
+    with pytest.raises(ConfigError, match=r"handler: pass it to run\(\)"):
+        blocking.Consumer(topic, "ch", handler=print, nsqd_tcp_addresses=fleet.nsqd("nsqx").tcp_address)
+
+
+def test_a_cancelled_submit_is_not_published_and_harms_no_other(fleet: Fleet, topic):
+    daemon = fleet.nsqd("nsqx")
+    with blocking.Producer(daemon.tcp_address) as producer:
+        entered, released = threading.Event(), threading.Event()
+
+        def block():
+            entered.set()
+            released.wait(20)
+
+        producer._thread.call(block)  # so that the next calls share one wake-up
+        assert entered.wait(20)
+        cancelled = [producer.submit("not good", b"1"), producer.submit(topic, b"2")]
+        assert all(future.cancel() for future in cancelled)
+        other = producer.submit(topic, b"3")
+        released.set()
+        other.result(20)
+    assert daemon.topic_stats(topic)["message_count"] == 1
+
+
 def test_invalid_arguments_are_rejected():
     address = f"127.0.0.1:{free_port()}"
     before = threading.active_count()

@@ -498,6 +498,24 @@ async def test_nsqds_are_discovered_and_lost_ones_removed(fleet: Fleet, topic):
         await until(lambda: b"third" in found, "messages still arrive")
 
 
+async def test_an_nsqd_with_an_invalid_host_name_does_not_end_discovery(fleet: Fleet, topic):
+    lookupd = fleet.nsqlookupd("nsqx")
+    flag = f"--lookupd-tcp-address={lookupd.tcp_address}"
+    fleet.nsqd("nsqx", flag, "--broadcast-address=host..name").post("/topic/create", topic=topic)
+    found = set()
+    options = {"lookupd_http_addresses": lookupd.http_address, "lookupd_poll_interval": "20ms"}
+    async with (
+        asyncio.timeout(40),
+        Consumer(topic, "ch", lambda message: found.add(message.body), **options) as consumer,
+        Producer(**options) as producer,
+    ):
+        (failure,) = consumer.health.failures.values()
+        assert "host..name" in failure
+        fleet.nsqd("nsqx", flag)
+        await producer.publish(topic, b"1", timeout="30s")
+        await until(lambda: found == {b"1"}, "the other nsqd is found")
+
+
 async def test_the_consumer_survives_a_restart_of_nsqlookupd(fleet: Fleet, topic):
     """Without nsqlookupd a consumer keeps its connections. When nsqlookupd is back, it finds new nsqds."""
     ports = free_port(), free_port()

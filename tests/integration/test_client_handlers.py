@@ -14,6 +14,7 @@ from daemons import Fleet, wait_until
 from eventually import until
 from nsqx import Consumer, GiveUp, InvalidBody, InvalidMessage, Producer, blocking
 from nsqx.client.codecs import JSON
+from nsqx.client.consumer import STOP_TIMEOUT_S
 
 LIMIT_S = 40.0
 FAST = {"default_requeue_delay": "1ms", "backoff_multiplier": "1ms"}
@@ -477,3 +478,99 @@ async def test_a_signal_during_start_stops_the_consumer(fleet: Fleet):
     lines, code = await asyncio.to_thread(run_program, program, daemon, signals=[signal.SIGTERM])
     assert lines == ["ready", "stopped"]
     assert code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_blocking_run_stops_gracefully_at_a_signal(fleet: Fleet, number):
+    daemon = fleet.nsqd("nsqx")
+    with blocking.Producer(daemon.tcp_address) as producer:
+        producer.publish_many("t", [b"1", b"2", b"3"])
+    program = """
+        import os, time
+        from nsqx import blocking
+
+        def handle(message):
+            print("ready", flush=True)
+            time.sleep(0.3)
+            print("handled", flush=True)
+
+        with blocking.Consumer("t", "ch", nsqd_tcp_addresses=os.environ["NSQD"], max_in_flight=3) as consumer:
+            consumer.run(handle)
+            print("stopped", consumer.stats.finished)
+    """
+    assert run_program(program, daemon, signals=[number]) == (["ready", "handled", "stopped 1"], 0)
+    stats = daemon.channel_stats("t", "ch")
+    assert (stats["depth"], stats["in_flight_count"], stats["timeout_count"]) == (2, 0, 0)
+
+
+def test_a_blocking_run_that_waits_ends_at_a_signal(fleet: Fleet):
+    daemon = fleet.nsqd("nsqx")
+    program = """
+        import os, threading
+        from nsqx import blocking
+
+        consumer = blocking.Consumer("t", "ch", nsqd_tcp_addresses=os.environ["NSQD"])
+        threading.Timer(0.2, print, ["ready"], {"flush": True}).start()
+        consumer.run(print)
+        print("stopped")
+    """
+    assert run_program(program, daemon, signals=[signal.SIGTERM]) == (["ready", "stopped"], 0)
+
+
+def test_a_second_signal_ends_a_blocking_run(fleet: Fleet):
+    daemon = fleet.nsqd("nsqx")
+    with blocking.Producer(daemon.tcp_address) as producer:
+        producer.publish("t", b"1")
+    program = """
+        import os, time
+        from nsqx import blocking
+
+        def handle(message):
+            print("ready", flush=True)
+            while consumer._close_timeout is None:
+                time.sleep(0.01)
+            print("ready again", flush=True)
+            time.sleep(60)
+
+        consumer = blocking.Consumer("t", "ch", nsqd_tcp_addresses=os.environ["NSQD"])
+        consumer.run(handle)
+    """
+    signals = [signal.SIGTERM, signal.SIGTERM]
+    assert run_program(program, daemon, signals=signals) == (["ready", "ready again"], -signal.SIGTERM)
+
+
+def test_an_interrupted_handler_gives_its_message_back(fleet: Fleet, topic):
+    """Without the end of the consumer, its message would be touched again and again."""
+    daemon = fleet.nsqd("nsqx")
+    with blocking.Producer(daemon.tcp_address) as producer:
+        producer.publish_many(topic, [b"1", b"2"])
+
+    def interrupt(message):
+        raise KeyboardInterrupt
+
+    consumer = blocking.Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.run(interrupt)
+    consumer.close()
+    assert not consumer.is_connected
+    wait_until(lambda: daemon.channel_stats(topic, "ch")["depth"] == 2, "both messages wait again")
+
+
+async def test_an_iteration_that_fails_does_not_wait_for_its_messages(fleet: Fleet, topic):
+    """Nobody would answer them. nsqd delivers them again at once, because the connection ends."""
+    daemon = fleet.nsqd("nsqx")
+    await publish(daemon, topic, b"1", b"2")
+
+    async def iterate():
+        async with Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address) as consumer:
+            async for _ in consumer:
+                raise ValueError("no")
+
+    def iterate_here():
+        with blocking.Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address) as consumer:
+            for _ in consumer:
+                raise ValueError("no")
+
+    for iterating in (iterate(), asyncio.to_thread(iterate_here)):
+        with pytest.raises(ValueError, match="no"):
+            await asyncio.wait_for(iterating, STOP_TIMEOUT_S / 2)

@@ -138,7 +138,9 @@ async def test_removed_messages_are_an_error_or_skipped(daemon, topic):
     await publish(daemon, topic, BODIES[:10])
     messages = await read_all(topic, daemon)
     daemon.post("/log/trim", topic=topic, before=str(messages[5].offset))
-    with pytest.raises(ReadFailed, match="OFFSET_GONE") as caught:
+    with pytest.raises(
+        ReadFailed, match="from the offset 0 on were removed, and the oldest one is at 5: use skip_missing=True"
+    ) as caught:
         await read_all(topic, daemon, start=messages[0].offset)
     assert caught.value.code == "OFFSET_GONE"
     found = await read_all(topic, daemon, start=messages[0].offset, skip_missing=True)
@@ -164,8 +166,11 @@ async def test_what_cannot_be_read_is_an_error(fleet: Fleet, daemon, topic):
     assert caught.value.code == "OFFSET_BEYOND_END"
     classic = fleet.nsqd("nsqx", "--store=classic")
     classic.post("/topic/create", topic=topic)
-    with pytest.raises(ReadFailed, match="NOT_A_LOG"):
+    with pytest.raises(ReadFailed, match=f"topic {topic} has the classic store: a reader needs a log") as caught:
         await read_all(topic, classic)
+    assert caught.value.code == "NOT_A_LOG"
+    with pytest.raises(ReadFailed, match="invalid time '-xyz': use "):
+        await read_all(topic, daemon, start="-xyz")
     assert await read_all("no_such_topic", daemon) == []
 
 
@@ -203,6 +208,12 @@ async def test_calls_end_within_their_deadlines(topic):
                     await strict.start()
 
 
+async def test_the_tcp_port_is_no_http_port(daemon, topic):
+    async with Reader(topic, nsqd_http_addresses=daemon.tcp_address) as reader:
+        assert str(reader.last_error) == f"{daemon.tcp_address}: the answer is not HTTP"
+        assert reader.health.failures == {daemon.tcp_address: str(reader.last_error)}
+
+
 async def test_closing_ends_an_iteration(daemon, topic):
     reader = Reader(topic, nsqd_http_addresses=daemon.http_address)
     await reader.start()
@@ -213,7 +224,7 @@ async def test_closing_ends_an_iteration(daemon, topic):
         assert await waiting is None
 
 
-@pytest.mark.parametrize("start", ["yesterday", -1, True, 1.5, None, "6f1c2a9e40d34b7c:"])
+@pytest.mark.parametrize("start", ["yesterday", -1, True, 1.5, None, "6f1c2a9e40d34b7c:", timedelta(hours=-1)])
 def test_an_invalid_start_is_rejected(start):
     with pytest.raises(ConfigError, match="option start: "):
         Reader("t", nsqd_http_addresses="127.0.0.1:4151", start=start)

@@ -40,7 +40,7 @@ def run(tmp_path: Path):
 def test_contexts_are_added_used_listed_shown_and_removed(run, tmp_path: Path, tokens: Path) -> None:
     token = f"--nsqd-http-token-file={tokens / 'all'}"
     code, output, errors = run("context", "add", "prod", "--lookupd-http-address=a:4161", token)
-    assert (code, output, errors) == (0, "context prod added and used\n", "")
+    assert (code, output, errors) == (0, "context prod added, the current one\n", "")
     path = tmp_path / "nsqx" / "contexts.toml"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "secret-token" in path.read_text()
@@ -48,14 +48,14 @@ def test_contexts_are_added_used_listed_shown_and_removed(run, tmp_path: Path, t
     assert (code, output) == (0, "context dev added; nsqx context use dev chooses it\n")
     code, output, _ = run("context", "ls")
     assert [line.split() for line in output.splitlines()[1:]] == [["prod", "yes", "a:4161"], ["dev", "-", "b:1", "c:2"]]
-    assert run("context", "use", "dev")[:2] == (0, "context dev is used\n")
+    assert run("context", "use", "dev")[:2] == (0, "context dev is the current one\n")
     code, output, _ = run("context", "ls", "--json")
     assert [json.loads(line)["current"] for line in output.splitlines()] == [False, True]
     code, output, _ = run("context", "show", "prod")
     assert "nsqd_http_token: (set)" in output.splitlines()
     assert "secret" not in output
     assert json.loads(run("context", "show", "--json")[1])["nsqd_tcp_addresses"] == ["b:1", "c:2"]
-    assert run("context", "rm", "dev")[:2] == (0, "context dev removed; no context is used now\n")
+    assert run("context", "rm", "dev")[:2] == (0, "context dev removed; there is no current context now\n")
 
 
 @pytest.mark.parametrize(

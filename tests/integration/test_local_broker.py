@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,20 @@ def test_messages_are_published_and_seen_without_a_client():
         assert broker.bodies("orders", "billing") == [b"one", b"\xff"]
         assert broker.stats("orders", "billing")["depth"] == 2
         assert broker.stats("orders")["message_count"] == 2
+
+
+def test_waiting_for_a_channel_that_the_program_creates_later():
+    with LocalBroker() as broker, ThreadPoolExecutor(1) as thread:
+        with pytest.raises(TimeoutError, match="after 0.1 s: there is no channel billing in topic orders"):
+            broker.wait_for("orders", "billing", timeout=0.1, depth=0)
+        waiting = thread.submit(broker.wait_for, "orders", "billing", timeout=30, depth=1)
+        broker.create("orders", "billing")
+        broker.publish("orders", "one")
+        waiting.result()
+        with pytest.raises(TimeoutError, match="orders/billing: the stats have no dept"):
+            broker.wait_for("orders", "billing", timeout=0, dept=1)
+        with pytest.raises(LocalBrokerError, match="publish to orders: a body must be bytes or str, not int"):
+            broker.publish("orders", 1)  # type: ignore[arg-type]
 
 
 def test_a_synchronous_program_publishes():
@@ -72,7 +87,7 @@ def test_timers_call_back_in_order_and_time_passes_in_between():
         broker.create("orders", "billing")
         broker.publish("orders", "late", defer=600)
         broker.publish("orders", "soon", defer=0.05)
-        with pytest.raises(TimeoutError, match="after 0.1 s, of orders/billing .*deferred_count is [12], not 0"):
+        with pytest.raises(TimeoutError, match="after 0.1 s: orders/billing: .*deferred_count is [12], not 0"):
             broker.wait_until_finished("orders", "billing", timeout=0.1)
         broker.wait_for("orders", "billing", timeout=30, depth=1)
         broker.advance(600)

@@ -80,6 +80,17 @@ def test_messages_in_memory_are_read(nsqd: Daemon, topic: str) -> None:
     assert response.headers["x-nsq-first-id"] == shown["id"]
 
 
+def test_an_answer_from_memory_has_a_limited_size(nsqd: Daemon, topic: str) -> None:
+    nsqd.post("/topic/create", topic=topic)
+    bodies: dict[int, bytes] = {}
+    for first in range(0, 12, 3):
+        bodies |= publish_many(nsqd, topic, 3, first, size=1_000_000)
+    response = read(nsqd, topic, 0, 12, max_bytes=64 << 20)
+    assert int(response.headers["x-nsq-next"]) < 12
+    assert len(response.body) < 10_000_000
+    assert read_all(nsqd, topic, 0, 12, max_bytes=64 << 20) == bodies
+
+
 def test_segments_and_memory_are_read_in_pieces(fleet: Fleet, topic: str, tmp_path: Path) -> None:
     flags = ("--store=log", "--max-bytes-per-file=1500000", "--commit-bytes=1048576", f"--data-path={tmp_path}")
     nsqd = fleet.nsqd("nsqx", *flags)

@@ -1,6 +1,7 @@
 """nsqx move and config with running daemons."""
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -121,6 +122,20 @@ def test_a_signal_ends_the_move_and_is_reported(nsqds: list[Daemon], topic: str)
     assert nsqd.topic_stats(f"{topic}.b")["message_count"] == outcome["moved"]
 
 
+def test_an_nsqd_that_dies_does_not_hide_how_many_were_moved(fleet: Fleet, topic: str) -> None:
+    nsqd = fleet.nsqd("nsqx")
+    publish(nsqd, topic, bodies("m", 500))
+    command = [*NSQX, "move", topic, f"{topic}.b", "--yes", "--rate=50", "--idle=1s", *where(nsqd)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: (nsqd.topic_stats(f"{topic}.b") or {}).get("message_count"), "the move has begun", 30)
+        nsqd.kill()
+        output, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 1
+    assert re.fullmatch(rf"moved \d+ messages from {topic} to {topic}\.b; how many are left is unknown\n", output)
+    assert f"run nsqx unpause {topic}" not in errors  # the topic was not paused
+    assert "refused" in errors.splitlines()[-1]
+
+
 @pytest.mark.parametrize(("answer", "moved"), [("y\n", True), ("n\n", False)])
 def test_move_asks_on_a_terminal(nsqds: list[Daemon], topic: str, answer: str, moved: bool) -> None:
     make_channels(nsqds[0], topic, "c")
@@ -160,7 +175,7 @@ def test_sources_that_give_nothing_are_refused(nsqds: list[Daemon], topic: str) 
     assert (code, "nothing was moved: add --yes to confirm" in errors) == (1, True)
     nsqd.post("/channel/pause", topic=topic, channel="c")
     code, _, errors = nsqx("move", f"{topic}/c", "b", "--yes", *where(nsqd))
-    assert (code, "is paused and delivers nothing: nsqx unpause it first" in errors) == (1, True)
+    assert (code, "is paused and delivers nothing: run nsqx unpause " in errors) == (1, True)
     nsqd.post("/channel/empty", topic=topic, channel="c")
     nsqd.post("/channel/unpause", topic=topic, channel="c")
     code, output, _ = nsqx("move", f"{topic}/c", "b", "--yes", *where(nsqd))

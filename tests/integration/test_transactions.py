@@ -1,13 +1,20 @@
 """POST /log/stage, POST /log/commit and GET /log/ledger of a real nsqd."""
 
+import http.client
 import json
 import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daemons import Daemon, Fleet, start_nsqd, wait_until
+from nsqx.nsqd.transactions import CommitOutcome, CommitRequest
+from nsqx.queues.log.staging import PartMessages, PartName, StageJob
+from nsqx.testing import LocalBroker
 from rawclient import OK, RawClient, mpub_body
 
 NODES = ["one:4151", "two:4151"]
@@ -196,6 +203,13 @@ class TestOneNsqd:
     def test_invalid_commits(self, nsqd: Daemon, more: dict[str, Any], code: str) -> None:
         assert commit(nsqd, **{"query": "q", "batch": 1, **more}) == (400, {"message": code})
 
+    def test_a_commit_of_too_many_parts_is_refused(self, nsqd: Daemon) -> None:
+        parts = [{"part": str(number), "attempt": "0"} for number in range(10_001)]
+        body = json.dumps({"query": "q", "batch": 1, "nodes": NODES, "place": 0, "parts": parts}).encode()
+        with start_nsqd("nsqx", *FLAGS) as larger:
+            answer = larger.request("POST", "/log/commit", body)
+            assert (answer.status, answer.json()) == (413, {"message": "TOO_MANY_PARTS", "parts": 10_001})
+
     def test_a_commit_needs_an_object(self, nsqd: Daemon) -> None:
         for body in (b"", b"[]", b"{"):
             answer = nsqd.request("POST", "/log/commit", body)
@@ -273,6 +287,79 @@ def test_a_full_log_refuses_the_whole_batch(fleet: Fleet, topic: str) -> None:
     assert stage(nsqd, "q", 2, "0", body)[0] == 200
     assert commit(nsqd, "q", 2, "0") == (503, {"message": "EXITING"})
     assert (len(bodies(nsqd, other)), len(bodies(nsqd, topic))) == (1, 8)
+
+
+def test_too_many_deferred_messages_are_refused(fleet: Fleet, topic: str) -> None:
+    """They are appended in one turn of the event loop, which must not hold up other clients for long."""
+    nsqd = fleet.nsqd("nsqx", *FLAGS)
+    assert stage(nsqd, "q", 1, "0", b"x\n" * 100_000, topic=topic, defer="60000")[0] == 200
+    assert stage(nsqd, "q", 1, "1", b"x\n" * 200_000, topic=topic)[0] == 200
+    assert stage(nsqd, "q", 1, "2", b"x", topic=topic, defer="1")[0] == 200
+    refusal = {"message": "TOO_MANY_DEFERRED", "deferred": 100_001}
+    assert commit(nsqd, "q", 1, "0", "1", "2") == (413, refusal)
+    assert commit(nsqd, "q", 1, "0", "1") == (200, {"messages": 300_000, "duplicate": False})
+
+
+def test_publishes_do_not_wait_for_parts_that_a_slow_disk_writes(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    running = threading.Semaphore(0)
+    write = StageJob.run
+
+    def write_slowly(job: StageJob) -> None:
+        running.release()
+        released.wait(60)
+        write(job)
+
+    monkeypatch.setattr(StageJob, "run", write_slowly)
+    with LocalBroker(store="log", sync_every=1) as broker, ThreadPoolExecutor(40) as threads:
+
+        def stage_one(part: int) -> int:
+            with closing(http.client.HTTPConnection(broker.http_address, timeout=60)) as connection:
+                connection.request("POST", f"/log/stage?query=q&batch=1&part={part}&attempt=0&topic={topic}", b"x")
+                return connection.getresponse().status
+
+        answers = [threads.submit(stage_one, part) for part in range(40)]
+        try:
+            for _ in range(8):
+                assert running.acquire(timeout=60)
+            broker.publish(topic, "not staged")
+        finally:
+            released.set()
+        assert [answer.result() for answer in answers] == [200] * 40
+
+
+def test_a_deletion_after_the_commit_takes_only_its_topic(tmp_path: Path, topic: str) -> None:
+    """The deletion comes in the turn of the commit, before its frame is written."""
+    other = f"{topic}-other"
+
+    async def delete(broker: Any, commit_all: Any) -> CommitOutcome:
+        append = broker.transactions._append
+
+        def append_and_delete(*arguments: Any) -> CommitOutcome:
+            outcome = append(*arguments)
+            broker.delete_topic(topic)
+            return outcome
+
+        broker.transactions._append = append_and_delete
+        try:
+            return await commit_all
+        finally:
+            broker.transactions._append = append
+
+    parts = [PartName("q", 1, "0", "0")]
+    request = CommitRequest("q", 1, tuple(NODES), 0, parts, False)
+    for expected in (CommitOutcome(2, False), CommitOutcome(0, True)):
+        with LocalBroker(store="log", data_path=str(tmp_path)) as local:
+            thread, daemon = local._running()
+            broker = daemon.broker
+            groups = [PartMessages(name, 0, 1, mpub_body([b"x"])[4:]) for name in (topic, other)]
+            thread.run(broker.transactions.stage(parts[0], groups))
+            if expected.is_duplicate:
+                assert thread.run(broker.transactions.commit(request)) == expected
+            else:
+                assert thread.run(delete(broker, broker.transactions.commit(request))) == expected
+            assert local.bodies(other) == [b"x"]
+            assert [found["topic_name"] for found in local._get("/stats", format="json")["topics"]] == [other]
 
 
 def test_tokens(fleet: Fleet, tmp_path: Path) -> None:

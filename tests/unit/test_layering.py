@@ -38,7 +38,7 @@ ALLOWED = {
     "pipeline": {"client", "spark", "cluster"},
     "adapters": {"client"},
     "doctor": {"wire", "queues", "nsqd"},
-    "testing": {"nsqd", "nsqlookupd"},
+    "testing": {"net", "nsqd", "nsqlookupd"},
     "cli": {
         "wire",
         "queues",

@@ -22,7 +22,7 @@ from nsqx.names import invalid_name, is_valid_name
 from nsqx.tools.cluster_address import warn
 from nsqx.tools.colours import RED, paint
 from nsqx.tools.nsqd_refusals import refusal_text
-from nsqx.tools.utility import UtilityFailed, write_stdout
+from nsqx.tools.utility import UtilityFailed, counted, write_stdout
 
 if TYPE_CHECKING:
     from nsqx.cluster.lookupd import LookupdClient
@@ -148,13 +148,9 @@ def _described(reading: Reading, options: ChangeOptions) -> str:
     counts = ("depth", "in_flight_count", "deferred_count")
     messages = sum(each.counts[name] for each in shown for name in counts)
     consumers = sum(each.counts["client_count"] for each in shown)
-    parts = [] if options.channel else [_counted(len(of_channels), "channel")]
-    parts += [_counted(messages, "message"), _counted(consumers, "consumer"), f"on {_counted(own.nsqds, 'nsqd')}"]
+    parts = [] if options.channel else [counted(len(of_channels), "channel")]
+    parts += [counted(messages, "message"), counted(consumers, "consumer"), f"on {counted(own.nsqds, 'nsqd')}"]
     return f"{options.subject} ({', '.join(parts)})"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s'[: number != 1]}"
 
 
 CREATE = ChangeCommand("create", "created")

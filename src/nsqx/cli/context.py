@@ -87,7 +87,8 @@ def _add(file: ContextFile, name: str, values: Mapping[str, Any]) -> None:
     if values["use"] or not file.current:
         file.current = name
     file.save()
-    print(f"context {name} added{' and used' if file.current == name else f'; nsqx context use {name} chooses it'}")
+    hint = ", the current one" if file.current == name else f"; nsqx context use {name} chooses it"
+    print(f"context {name} added{hint}")
 
 
 def _secret_in(path: str, flag: str) -> str:
@@ -108,7 +109,7 @@ def _use(file: ContextFile, name: str, _values: Mapping[str, Any]) -> None:
     file.get(name)
     file.current = name
     file.save()
-    print(f"context {name} is used")
+    print(f"context {name} is the current one")
 
 
 def _list(file: ContextFile, name: str, values: Mapping[str, Any]) -> None:
@@ -139,7 +140,7 @@ def _where(context: Context) -> str:
 def _show(file: ContextFile, name: str, values: Mapping[str, Any]) -> None:
     name = name or file.current
     if not name:
-        raise ConfigError("no context is used: nsqx context use NAME chooses one")
+        raise ConfigError("there is no current context: nsqx context use NAME chooses one")
     shown = {"name": name, "current": name == file.current, **file.get(name).shown}
     if values["is_json"]:
         print_json(shown)
@@ -155,7 +156,7 @@ def _remove(file: ContextFile, name: str, _values: Mapping[str, Any]) -> None:
     if file.current == name:
         file.current = ""
     file.save()
-    print(f"context {name} removed{'' if file.current else '; no context is used now'}")
+    print(f"context {name} removed{'' if file.current else '; there is no current context now'}")
 
 
 if __name__ == "__main__":

@@ -72,7 +72,9 @@ class ContextFile:
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         """Read the file; raises ConfigError."""
         self._environment = environment
-        base = environment.get("XDG_CONFIG_HOME") or os.path.join(environment.get("HOME", ""), ".config")
+        base = environment.get("XDG_CONFIG_HOME", "")
+        if not os.path.isabs(base):  # a file in the current directory could name another cluster
+            base = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".config")
         self.path = Path(base) / "nsqx" / "contexts.toml"
         self.current = ""
         self.contexts: dict[str, Context] = {}

@@ -43,7 +43,7 @@ FLAGS: tuple[Flag, ...] = (
     *CLUSTER_FLAGS,
     Flag("channel", STRING, "", "only letters of this channel of TOPIC"),
     Flag("offset", STRINGS, [], "only the letter at this offset (may be repeated); show: begin there"),
-    Flag("skip", INT, 0, "show: leave out so many letters of a classic topic, which have no offsets"),
+    Flag("skip", INT, 0, "show: skip this many letters of a classic topic, which have no offsets"),
     Flag("count", INT, 0, f"at most so many letters of each nsqd; default all, show: {_DEFAULT_SHOWN}"),
     Flag("json", BOOL, False, "print JSON, one object per line", config_key="is_json"),
     Flag("yes", BOOL, False, "do not ask for confirmation", config_key="is_confirmed"),

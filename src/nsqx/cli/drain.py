@@ -23,7 +23,7 @@ from nsqx.flags import BOOL, DURATION, Flag
 from nsqx.gotext import format_duration
 from nsqx.tools.live_text import LiveText
 from nsqx.tools.nsqd_refusals import refusal_text
-from nsqx.tools.utility import UtilityFailed, log_line, write_stdout
+from nsqx.tools.utility import UtilityFailed, counted, log_line, write_stdout
 from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def state_text(address: str, state: dict[str, Any]) -> str:
     registered = "it stays registered with nsqlookupd" if state["registered"] else "it has left nsqlookupd"
     lines = [
         f"nsqd {address} drains: publishes are refused, {registered}",
-        f"{state['messages']:,} message{'s'[: state['messages'] != 1]} left:",
+        f"{counted(state['messages'], 'message')} left:",
     ]
     remaining = state["remaining"]
     lines += [f"  {_remainder(each)}" for each in remaining[:_MAX_SHOWN]]
@@ -180,5 +180,5 @@ def _remainder(each: dict[str, Any]) -> str:
     if not each["channel"]:
         return f"{each['topic']}: {', '.join(counts)}; no channel: move or empty them"
     consumers = each["consumers"]
-    who = f"{consumers} consumer{'s'[: consumers != 1]}" if consumers else "no consumer: start one, move or empty them"
+    who = counted(consumers, "consumer") if consumers else "no consumer: start one, move or empty them"
     return f"{each['topic']}/{each['channel']}: {', '.join(counts)}; {who}"

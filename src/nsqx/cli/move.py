@@ -24,14 +24,15 @@ from nsqx.cli.confirmation import YES_FLAG, require_confirmation
 from nsqx.cli.json_lines import print_json
 from nsqx.cli.readings import ChannelSum, read_cluster
 from nsqx.cluster.daemon import Change
+from nsqx.cluster.http import NO_ANSWER
 from nsqx.cluster.nsqd import NsqdClient
-from nsqx.errors import NSQError
+from nsqx.errors import NSQError, RequestFailed
 from nsqx.flags import BOOL, DURATION, INT, Flag
 from nsqx.names import invalid_name, is_valid_name
 from nsqx.tools.cluster_address import warn
 from nsqx.tools.progress import ProgressLine
 from nsqx.tools.sources import CONSUMER_FLAG, client_options
-from nsqx.tools.utility import UtilityFailed, plain_words, write_stdout
+from nsqx.tools.utility import UtilityFailed, counted, plain_words, write_stdout
 from nsqx.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ async def run(options: MoveOptions, stopping: asyncio.Event) -> int:
     _refuse_unfit(options, own, [each.channel for each in sums.values() if each.channel])
     waiting = own.waiting
     limit = min(options.count, waiting) if options.count else waiting
-    what = f"{limit:,} message{'s'[: limit != 1]} from {options.source} to {options.target}"
+    what = f"{counted(limit, 'message')} from {options.source} to {options.target}"
     if options.is_dry_run:
         _print(options, {"moved": 0, "would_move": limit}, f"would move {what}")
         return 0
@@ -131,10 +132,15 @@ async def run(options: MoveOptions, stopping: asyncio.Event) -> int:
     nsqds = [NsqdClient(options.cluster.http, address) for address, document in reading.found if document["topics"]]
     move = _Move(options, nsqds, limit)
     failure = await move.run(stopping)
-    left = await move.left()
-    text = f"moved {move.moved:,} message{'s'[: move.moved != 1]} from {options.source} to {options.target}"
-    where = f" in {options.topic}/{MOVE_CHANNEL}" if move.is_channel_kept else ""
-    _print(options, {"moved": move.moved, "left": left}, f"{text}; {left:,} left{where}")
+    text = f"moved {counted(move.moved, 'message')} from {options.source} to {options.target}"
+    try:
+        left = await move.left()
+    except RequestFailed as error:
+        failure = failure or f"cannot count the messages that are left: {error.plain}"
+        _print(options, {"moved": move.moved}, f"{text}; how many are left is unknown")
+    else:
+        where = f" in {options.topic}/{MOVE_CHANNEL}" if move.is_channel_kept else ""
+        _print(options, {"moved": move.moved, "left": left}, f"{text}; {left:,} left{where}")
     if failure:
         raise UtilityFailed(failure)
     return 0 if move.moved >= limit and not reading.problems else 1
@@ -142,7 +148,8 @@ async def run(options: MoveOptions, stopping: asyncio.Event) -> int:
 
 def _refuse_unfit(options: MoveOptions, own: ChannelSum, channels: list[str]) -> None:
     if own.paused:
-        raise UtilityFailed(f"{options.source} is paused and delivers nothing: nsqx unpause it first")
+        command = f"nsqx unpause {options.topic} {options.channel}".rstrip()
+        raise UtilityFailed(f"{options.source} is paused and delivers nothing: run {command} first")
     if options.channel:
         return
     others = [channel for channel in channels if channel != MOVE_CHANNEL]
@@ -205,7 +212,7 @@ class _Move:
             await consumer.stop()
             await producer.close()
             if not self._options.channel:
-                await self._close_channel()
+                await self._close_channels()
         if stopping.is_set() and not self._failure and self.moved < self._limit:
             self._failure = "stopped"
         return self._failure
@@ -267,19 +274,44 @@ class _Move:
         for nsqd in self._nsqds:
             await nsqd.apply(Change("create", self._options.topic, self._channel))
 
-    async def _close_channel(self) -> None:
-        """Remove the channel where it is empty. The topic is paused meanwhile, so that it gets no more messages."""
+    async def _close_channels(self) -> None:
+        """Remove the channel where it is empty. A failure is noted, so that the outcome is printed all the same."""
         for nsqd in self._nsqds:
-            await nsqd.apply(Change("pause", self._options.topic))
+            is_paused = False
             try:
-                entries = await nsqd.stats(self._options.topic, self._channel)
-                channels = [channel for entry in entries for channel in entry["channels"] or []]
-                if any(map(_unfinished, channels)):
-                    self.is_channel_kept = True
-                elif channels:
-                    await nsqd.apply(Change("delete", self._options.topic, self._channel))
+                await nsqd.apply(Change("pause", self._options.topic))
+                is_paused = True
+                await self._close_channel(nsqd)
+            except RequestFailed as error:
+                # An nsqd that did not answer may pause the topic later.
+                self._note_kept(nsqd, error, "" if is_paused or error.plain != NO_ANSWER else self._remedy)
             finally:
-                await nsqd.apply(Change("unpause", self._options.topic))
+                if is_paused:
+                    await self._unpause(nsqd)
+
+    async def _close_channel(self, nsqd: NsqdClient) -> None:
+        """Remove the channel if it is empty. The topic is paused, so that the channel gets no more messages."""
+        entries = await nsqd.stats(self._options.topic, self._channel)
+        channels = [channel for entry in entries for channel in entry["channels"] or []]
+        if any(map(_unfinished, channels)):
+            self.is_channel_kept = True
+        elif channels:
+            await nsqd.apply(Change("delete", self._options.topic, self._channel))
+
+    async def _unpause(self, nsqd: NsqdClient) -> None:
+        try:
+            await nsqd.apply(Change("unpause", self._options.topic))
+        except RequestFailed as error:
+            self._note_kept(nsqd, error, self._remedy)
+
+    @property
+    def _remedy(self) -> str:
+        return f"; topic {self._options.topic} may be paused there: run nsqx unpause {self._options.topic}"
+
+    def _note_kept(self, nsqd: NsqdClient, error: RequestFailed, remedy: str) -> None:
+        self.is_channel_kept = True
+        text = f"{nsqd}: cannot remove channel {self._channel}: {error.plain}{remedy}"
+        self._failure = f"{self._failure}; {text}" if self._failure else text
 
     async def _is_something_left(self) -> bool:
         """Return True if an nsqd has messages that this move can still get: those that wait."""

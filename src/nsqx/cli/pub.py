@@ -18,7 +18,7 @@ from nsqx.names import invalid_name, is_valid_name
 from nsqx.tools.progress import ProgressLine
 from nsqx.tools.sources import PRODUCER_FLAG, client_options
 from nsqx.tools.to_nsq import STREAM_PUBLISH_TIMEOUT_S, Publishing, publish_stdin
-from nsqx.tools.utility import UtilityFailed, log_line
+from nsqx.tools.utility import UtilityFailed, counted, log_line
 from nsqx.units import NS_PER_S
 
 PROGRAM = "nsqx pub"
@@ -108,5 +108,5 @@ async def run(options: PubOptions, stopping: asyncio.Event) -> int:
     if options.is_json:
         print_json({"topic": options.topic, "published": count})
         return 0
-    log_line(f"published {count} message{'s'[: count != 1]} to {options.topic}")
+    log_line(f"published {counted(count, 'message')} to {options.topic}")
     return 0

@@ -12,6 +12,7 @@ from nsqx.cli.readings import ChannelSum, Key, Reading, flow_of
 from nsqx.cluster.flow import Flow, drain_s, pending
 from nsqx.tools.colours import BOLD, DIM, RED, YELLOW, paint
 from nsqx.tools.table import table_text
+from nsqx.tools.utility import counted
 
 _COLUMNS = ("topic", "channel", "state", "depth", "in/s", "out/s", "drain", "in flight", "deferred", "clients")
 _OPTIONAL = ("deferred", "in flight", "clients", "state")
@@ -112,7 +113,7 @@ class TopView:
     def _heading(self) -> str:
         flows = [row.flow for row in self.rows if row.flow is not None]
         counts = {"nsqd": self.nsqds, "topic": self.topics, "channel": sum(bool(row.sums.channel) for row in self.rows)}
-        parts = [f"{number:,} {noun}{'s'[: number != 1]}" for noun, number in counts.items()]
+        parts = [counted(number, noun) for noun, number in counts.items()]
         if flows:
             parts.append(f"out {sum(flow.out_per_s for flow in flows):,.0f}/s")
         parts.append(f"waiting {sum(row.sums.waiting for row in self.rows):,}")

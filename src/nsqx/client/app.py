@@ -128,13 +128,15 @@ class App(MessageRouter):
         self._producer = self._new_producer()
         self._consumers = [self._new_consumer(each) for each in self._subscribers]
         starts = [each.start() for each in self._consumers]
-        if self._publishers or any(each.dead_letter_topic for each in self._subscribers):
+        if self._is_publishing:
             starts.append(self._producer.start())
-        outcomes = await asyncio.gather(*starts, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                await self.stop(0)
-                raise outcome
+        try:
+            for outcome in await asyncio.gather(*starts, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+        except BaseException:
+            await self.stop(0)
+            raise
 
     async def stop(self, timeout: Duration = STOP_TIMEOUT_S) -> None:  # noqa: ASYNC109
         """Stop the consumers as ``Consumer.stop`` does, then wait for the outcome of all publishes.
@@ -182,9 +184,13 @@ class App(MessageRouter):
     def health(self) -> dict[str, ClientHealth]:
         """The state of the consumers, by ``topic/channel``, and of the ``producer`` if the app publishes."""
         found = {f"{each.topic}/{each.channel}": each.health for each in self._consumers}
-        if self._producer is not None and (self._publishers or not self._consumers):
+        if self._producer is not None and (self._is_publishing or not self._consumers):
             found["producer"] = self._producer.health
         return found
+
+    @property
+    def _is_publishing(self) -> bool:
+        return bool(self._publishers) or any(each.dead_letter_topic for each in self._subscribers)
 
     # Clients
 

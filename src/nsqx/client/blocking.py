@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
 import os
 import queue
 import threading
@@ -25,7 +26,9 @@ from nsqx.client import subscription
 from nsqx.client.arguments import check_name
 from nsqx.client.codecs import Codec, codec_of, encoded
 from nsqx.client.options import Duration, seconds_of
-from nsqx.errors import AlreadyAnswered, ClientClosed, PublishTimedOut
+from nsqx.client.stop_signals import stop_thread_on_signals
+from nsqx.errors import AlreadyAnswered, ClientClosed, ConfigError, PublishTimedOut
+from nsqx.net.event_loop import new_event_loop as new_event_loop
 
 if TYPE_CHECKING:
     from typing import Self
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from nsqx.client.health import ClientHealth
 
 _T = TypeVar("_T")
+
+_log = logging.getLogger("nsqx.client")
 
 # The background thread enforces the deadline of a publish. Callers wait this much longer in case the thread hangs.
 _LOOP_GRACE_S = 5.0
@@ -84,7 +89,10 @@ class _LoopThread:
             calls, self._calls = self._calls, deque()
             self._is_awake = False
         for callback in calls:
-            callback()
+            try:
+                callback()
+            except Exception:  # the other calls have other callers
+                _log.exception("internal error in the client")
 
     async def settle(self) -> None:
         """Run all calls that were made before."""
@@ -98,20 +106,11 @@ class _LoopThread:
         self._thread.join(_LOOP_GRACE_S)
 
 
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a new event loop, from uvloop if it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
 class Producer:
     """A producer whose methods wait for nsqd's answer. It takes the arguments of ``nsqx.Producer``."""
 
     def __init__(self, nsqd_tcp_addresses: str | Iterable[str] = (), **arguments: Any) -> None:
-        """Connect, or go on in the background if no nsqd can be reached.
+        """Connect, or continue in the background if no nsqd can be reached.
 
         Raises:
             ConfigError: An argument is invalid, or no address is given.
@@ -218,10 +217,13 @@ class Producer:
         outcome: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def begin() -> None:
+            if outcome.cancelled():
+                return
             try:
                 publish().add_done_callback(finished)
             except Exception as error:
-                outcome.set_exception(error)
+                if outcome.set_running_or_notify_cancel():
+                    outcome.set_exception(error)
 
         def finished(done: asyncio.Future[None]) -> None:
             if not outcome.set_running_or_notify_cancel():
@@ -332,13 +334,13 @@ class Message:
 
 
 class Consumer:
-    """A consumer of one channel. It takes the keyword arguments of ``nsqx.Consumer``.
+    """A consumer of one channel. It takes the keyword arguments of ``nsqx.Consumer``, without the handler.
 
     Iterate over the consumer and answer each message, or call ``run`` with a handler.
     """
 
     def __init__(self, topic: str, channel: str, **arguments: Any) -> None:
-        """Connect and begin to consume, or go on in the background if no nsqd can be reached.
+        """Connect and begin to consume, or continue in the background if no nsqd can be reached.
 
         Raises:
             ConfigError: An argument is invalid, or no address is given.
@@ -346,6 +348,8 @@ class Consumer:
             ConnectRefused: Every nsqd rejected the connection.
             ConnectFailed: No nsqd can be reached, and ``require_connection`` is set.
         """
+        if "handler" in arguments:
+            raise ConfigError("handler: pass it to run(), which calls it in the thread of its caller")
         self._consumer = asyncio_consumer.Consumer(topic, channel, **arguments)
         self._is_touching = bool(arguments.get("auto_touch", True))
         self._thread = _LoopThread("nsqx consumer")
@@ -370,7 +374,8 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        # Nobody answers the messages of a program that has failed. When the connections end, nsqd delivers them again.
+        self.close(asyncio_consumer.STOP_TIMEOUT_S if kind is None else 0)
 
     def __iter__(self) -> Iterator[Message]:
         while True:
@@ -388,8 +393,13 @@ class Consumer:
         except queue.Empty:
             return None
         if message is None:
-            self._has_ended = True
+            self._note_end()
         return message
+
+    def _note_end(self) -> None:
+        """Let the other threads that wait for a message find the end too."""
+        self._has_ended = True
+        self._messages.put(None)
 
     def take(self, max_count: int, max_wait: Duration = 1.0) -> list[Message]:
         """Return up to ``max_count`` messages, fewer if no more arrive within ``max_wait``.
@@ -405,43 +415,65 @@ class Consumer:
             taken.append(message)
         return taken
 
-    def run(self, handler: Callable[[Message], object]) -> None:
-        """Call ``handler`` in this thread with each message.
+    def run(
+        self,
+        handler: Callable[[Message], object],
+        *,
+        handle_signals: bool = True,
+        stop_timeout: Duration = asyncio_consumer.STOP_TIMEOUT_S,
+    ) -> None:
+        """Call ``handler`` in this thread with each message. Return when the consumer is closed.
 
         A message is finished when the handler returns. When the handler raises, the message is requeued, or given up
         after ``max_attempts`` deliveries; ``on_give_up`` is then called in the background thread. With ``auto_touch``,
-        messages that wait for a long handler are touched. Return when the handler or another thread has closed the
-        consumer.
+        messages that wait for a long handler are touched.
+
+        In the main thread, SIGTERM and SIGINT (Ctrl-C) close the consumer after the handler, within ``stop_timeout``; a
+        second signal ends the program. Signals for which the program has a handler are left alone, and so are all with
+        ``handle_signals=False``.
         """
+
+        def stop() -> None:
+            self._close_timeout = stop_timeout
+            self._messages.put(None)  # ends the wait for a message
+
         self._running_thread = threading.get_ident()
         if self._is_touching:
             self._thread.call(lambda: self._consumer._keep_touching(self._held))
-        for first in self:
-            self._taken.append(first)
-            while self._taken:
-                self._take_all()
-                with contextlib.suppress(IndexError):  # close() has requeued the rest
-                    self._handled = self._taken.popleft()
-                    self._handle(handler, self._handled)
-                self._handled = None
+        with stop_thread_on_signals(stop) if handle_signals else contextlib.nullcontext():
+            for first in self:
+                self._taken.append(first)
+                while self._taken and self._close_timeout is None:
+                    self._take_all()
+                    with contextlib.suppress(IndexError):  # close() has requeued the rest
+                        self._handled = self._taken.popleft()
+                        self._handle(handler, self._handled)
                 if self._close_timeout is not None:
-                    self.close(self._close_timeout)
+                    break
+            if self._close_timeout is not None:
+                self.close(self._close_timeout)
 
     def _take_all(self) -> None:
         """Take the messages that have arrived, so that they are touched while they wait."""
         with contextlib.suppress(queue.Empty):
             while (message := self._messages.get_nowait()) is not None:
                 self._taken.append(message)
-            self._has_ended = True
+            self._note_end()
 
     def _handle(self, handler: Callable[[Message], object], message: Message) -> None:
         try:
             handler(message)
         except Exception as error:
             message._fail(partial(self._consumer._dispatcher.failed, message._message, error))
+        except BaseException:  # the program ends
+            if not message.is_answered:
+                message.requeue(0, backoff=False)
+            raise
         else:
             if not message.is_answered:
                 message.finish()
+        finally:
+            self._handled = None
 
     def _held(self) -> list[subscription.Message]:
         held = [*self._taken.copy(), *filter(None, [self._handled])]
@@ -475,8 +507,8 @@ class Consumer:
     def close(self, timeout: Duration = asyncio_consumer.STOP_TIMEOUT_S) -> None:
         """Requeue messages that were not taken, wait until the others are answered, and close.
 
-        After ``timeout`` (30 s by default) close without waiting. In a handler of ``run`` this returns at once, and the
-        consumer is closed after the handler.
+        After ``timeout`` (30 s by default) close without waiting; the end of ``with`` does not wait after an exception.
+        In a handler of ``run`` this returns at once, and the consumer is closed after the handler.
         """
         if self._is_closed:
             return

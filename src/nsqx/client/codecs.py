@@ -50,7 +50,10 @@ class TextCodec:
         """Return the text in UTF-8; raises InvalidMessage."""
         if not isinstance(value, str):
             raise InvalidMessage(f"the value must be str, not {type(value).__name__}")
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidMessage(f"the text is not valid Unicode: {error.reason} at {error.start}") from error
 
     def decode(self, body: bytes) -> str:
         """Return the text; raises InvalidBody."""
@@ -67,7 +70,7 @@ class JSONCodec:
     """
 
     def __init__(self, kind: type[Any] | None = None) -> None:
-        """With ``kind``, dict or list, other values are invalid."""
+        """``kind`` is dict or list: bodies with another value are invalid."""
         self._kind = kind
 
     def encode(self, value: Any) -> bytes:
@@ -172,7 +175,9 @@ def codec_of(wanted: Any) -> Any:
     ``bytes``, ``str``, ``dict``, ``list`` and ``Any`` need no package. A pydantic model selects pydantic. Other types,
     such as Structs, dataclasses and lists of them, select msgspec, or pydantic if msgspec is not installed.
     """
-    if not isinstance(wanted, type) and hasattr(wanted, "encode") and hasattr(wanted, "decode"):
+    if wanted not in (bytes, str) and hasattr(wanted, "encode") and hasattr(wanted, "decode"):
+        if isinstance(wanted, type):
+            raise ConfigError(f"codec {wanted.__name__}: pass an object, such as {wanted.__name__}(...), not the class")
         return wanted
     simple = {bytes: BYTES, str: TEXT, Any: JSON, object: JSON, dict: JSONCodec(dict), list: JSONCodec(list)}
     try:

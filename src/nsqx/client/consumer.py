@@ -112,7 +112,7 @@ class Consumer:
             codec: Decodes bodies to ``message.value``: a codec of ``nsqx.codecs``, or a type such as a pydantic model.
             start_timeout: Longest time that ``start`` waits for the first connections (10 s by default).
             require_connection: Raise ConnectFailed from ``start`` if no nsqd can be reached. By default the consumer
-                goes on in the background and connects when an nsqd is there.
+                continues in the background and connects when an nsqd is there.
             telemetry: True for OpenTelemetry spans and metrics, or an object that records them.
             **options: Options of the client, such as ``max_in_flight``. OptionKeywords lists them.
 
@@ -172,12 +172,14 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.stop()
+        # An iteration that has failed answers no more messages. When the connections end, nsqd delivers them again.
+        has_failed = kind is not None and not self._has_handler
+        await self.stop(0 if has_failed else STOP_TIMEOUT_S)
 
     async def start(self) -> None:
         """Begin to consume. Wait until every nsqd is connected or cannot be reached, at most ``start_timeout``.
 
-        The consumer then goes on in the background, unless ``require_connection`` is set.
+        The consumer then continues in the background, unless ``require_connection`` is set.
 
         Raises:
             ConnectRefused: Every nsqd rejected the connection, for example because of a wrong secret.
@@ -231,8 +233,9 @@ class Consumer:
     async def stop(self, timeout: Duration = STOP_TIMEOUT_S) -> None:  # noqa: ASYNC109
         """Stop receiving, wait until all messages in flight are answered, and close the connections.
 
-        After ``timeout`` (30 s by default) close without waiting; nsqd delivers the unanswered messages again. In a
-        handler this returns at once, because the message of the handler is in flight.
+        After ``timeout`` (30 s by default) close without waiting; nsqd delivers the unanswered messages again. The end
+        of ``async with`` does not wait if an iteration has raised an exception. In a handler this returns at once,
+        because the message of the handler is in flight.
         """
         if self._state == _RUNNING and self._dispatcher.is_handling(asyncio.current_task()):
             self._stopping = asyncio.create_task(self.stop(timeout))
@@ -261,7 +264,7 @@ class Consumer:
                 await self._dispatcher.finished()
         except TimeoutError:
             left = sum(each.in_flight_count for each in self._subscriptions.values())
-            log.warning("stop timed out: %d messages were not answered", left)
+            log.warning("%s/%s: stopped with %d unanswered messages", self.topic, self.channel, left)
         finally:
             impatience.cancel()
             self._state = _STOPPED
@@ -275,14 +278,16 @@ class Consumer:
     async def _shut_down(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._dispatcher.close(_CANCEL_GRACE_S)
-        if self._touch_timer is not None:
-            self._touch_timer.cancel()
-        for subscription in list(self._subscriptions.values()):
-            subscription.connection.close()
-        self._rdy.stop()
-        self._stopped.set()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._dispatcher.close(_CANCEL_GRACE_S)
+        finally:  # also if this call is cancelled
+            if self._touch_timer is not None:
+                self._touch_timer.cancel()
+            for subscription in list(self._subscriptions.values()):
+                subscription.connection.close()
+            self._rdy.stop()
+            self._stopped.set()
 
     # Messages
 
@@ -386,7 +391,7 @@ class Consumer:
     # Connections
 
     async def _attempt(self, address: str) -> None:
-        """Try to connect to a given nsqd. If that fails, go on in the background."""
+        """Try to connect to a given nsqd. If that fails, try again in the background."""
         try:
             await self._connect(address)
         except ConnectFailed as error:

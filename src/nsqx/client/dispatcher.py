@@ -5,6 +5,7 @@ An iterator takes one message at a time. A message whose connection has ended is
 answered and nsqd delivers it again.
 
 A failed message is requeued, or given up: after ``max_attempts`` deliveries, or at once for GiveUp and an invalid body.
+A handler that ends because it awaits a cancelled task has failed too. Only ``close`` cancels the handlers themselves.
 """
 
 from __future__ import annotations
@@ -246,6 +247,8 @@ class Dispatcher:
                 else:
                     with self._telemetry.processing(message):
                         outcome = handler(message)
+            except asyncio.CancelledError as error:
+                self.failed(message, _cancelled(error))
             except Exception as error:
                 self.failed(message, error)
             else:
@@ -278,6 +281,10 @@ class Dispatcher:
                 else:
                     with self._telemetry.processing(message):
                         await handler(message)  # type: ignore[misc]
+            except asyncio.CancelledError as error:
+                if _is_stopping():
+                    raise
+                self.failed(message, _cancelled(error))
             except Exception as error:
                 self.failed(message, error)
             else:
@@ -292,6 +299,10 @@ class Dispatcher:
         self._hands.append(hand)
         try:
             await outcome
+        except asyncio.CancelledError as error:
+            if _is_stopping():
+                raise
+            self.failed(message, _cancelled(error))
         except Exception as error:
             self.failed(message, error)
         else:
@@ -301,7 +312,7 @@ class Dispatcher:
             self._hands.remove(hand)
 
     def failed(self, message: Message, error: Exception) -> None:
-        """Requeue a message whose handler has raised ``error``, or give it up. The log has one line of it."""
+        """Requeue a message whose handler has raised ``error``, or give it up, and log one line."""
         message.error = error
         is_final = isinstance(error, GiveUp)
         is_last = 0 < self._max_attempts <= message.attempts
@@ -341,7 +352,9 @@ class Dispatcher:
             outcome = give_up(message)
             if inspect.isawaitable(outcome):
                 await outcome
-        except Exception:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _is_stopping():
+                raise
             _log.exception("%s: on_give_up failed for %r", self._name, message)
             if not message.is_answered:
                 message.requeue(backoff=False)
@@ -359,6 +372,19 @@ def one_line(error: BaseException) -> str:
     """Return the type and the text of an error in one line of limited length."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= _MAX_LOGGED else f"{text[:_MAX_LOGGED]}…"
+
+
+def _is_stopping() -> bool:
+    """Return True if the current task was cancelled by ``close``, and not by something that its handler awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _cancelled(cause: asyncio.CancelledError) -> Exception:
+    """Return the error of a handler that awaits a cancelled task. Its message has failed as by any other exception."""
+    error = RuntimeError("the handler awaits a task that was cancelled")
+    error.__cause__ = cause
+    return error
 
 
 def _is_coroutine_function(handler: Handler) -> bool:

@@ -124,6 +124,8 @@ async def _connect(connection: Any, text: str, options: Options, loop: asyncio.A
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
         raise ConnectFailed(f"{text}: {reason}") from error
+    except UnicodeError as error:
+        raise ConnectFailed(f"{text}: invalid host name") from error
 
 
 async def _set_up(connection: NsqdConnection, options: Options, needs_xpub: bool, asks_ports: bool) -> Terms:

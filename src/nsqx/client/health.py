@@ -31,7 +31,7 @@ class ClientHealth:
 
 
 def start_failure(errors: list[Exception], *, is_required: bool) -> Exception | None:
-    """Return the error of a start whose first attempts all failed, or None if the client goes on in the background.
+    """Return the error of a start whose first attempts all failed, or None if the client continues in the background.
 
     A client that waits for its nsqds raises only if each of them answered and rejected it.
     """

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from nsqx.client.pool import retry_delay_s
-from nsqx.errors import ConfigError, ReadFailed, RequestFailed
+from nsqx.errors import ConfigError, ConnectFailed, ReadFailed, RequestFailed
 
 if TYPE_CHECKING:
     from nsqx.cluster.nsqd import NsqdClient
@@ -31,7 +31,16 @@ _POSITION = re.compile(r"([0-9a-f]{16}):([0-9]{1,18})", re.ASCII)
 _NO_TOPIC = "TOPIC_NOT_FOUND"
 _GONE = "OFFSET_GONE"
 # Answers that another attempt would not change.
-_FINAL_CODES = frozenset({"NOT_A_LOG", "OFFSET_BEYOND_END", "INVALID_TOPIC", "INVALID_TIME", "INVALID_OFFSET"})
+_FINAL_TEXTS = {
+    _GONE: "the messages from the offset {next} on were removed, and the oldest one is at {first}: "
+    "use skip_missing=True to continue there",
+    "NOT_A_LOG": "topic {topic} has the classic store: a reader needs a log, so convert the topic or start nsqd with "
+    "--store=log",
+    "OFFSET_BEYOND_END": "the offset {next} is beyond the end of topic {topic}",
+    "INVALID_TIME": "invalid time {time!r}: use a time such as 2026-11-18T06:00:00Z, or a duration such as -1h",
+    "INVALID_TOPIC": "invalid topic {topic}",
+    "INVALID_OFFSET": "invalid offset {next}",
+}
 
 
 @dataclass(slots=True)
@@ -77,7 +86,7 @@ def log_start(start: object) -> LogStart:
         return LogStart(offset=start)
     elif isinstance(start, datetime):
         return LogStart(time=str(round(start.timestamp() * 1_000_000) * 1000))
-    elif isinstance(start, timedelta):
+    elif isinstance(start, timedelta) and start >= timedelta(0):
         return LogStart(time=f"-{start.total_seconds():f}s")
     elif isinstance(start, str):
         if start in (BEGINNING, END):
@@ -150,11 +159,11 @@ class LogFollower:
                     _log.warning("%s: offsets %d to %d of %s were removed", self._nsqd, self._next, first, self._topic)
                     self._next = max(self._next, first)
                     continue
-                if error.code == _GONE or error.code in _FINAL_CODES:
-                    raise ReadFailed(f"{self._nsqd}: topic {self._topic}: {error.reason}", error.code) from error
+                if error.code in _FINAL_TEXTS:
+                    raise self._final(error) from error
                 attempt += 1
                 if attempt == 1 and error.code != _NO_TOPIC:
-                    _log.warning("cannot read %s: %s", self._topic, error)
+                    _log.warning("cannot read %s: %s", self._topic, self.last_error)
                 if self._stops_at_end and error.code == _NO_TOPIC:
                     return
                 await asyncio.sleep(retry_delay_s(_FIRST_RETRY_S, attempt))
@@ -166,8 +175,16 @@ class LogFollower:
     def _note(self, error: RequestFailed | None) -> None:
         # An answer with a status shows that nsqd can be reached.
         self.is_connected = error is None or bool(error.status)
-        self.last_error = error or self.last_error
+        if error is not None:
+            self.last_error = ConnectFailed(f"{self.address}: {error.plain}")
+            self.last_error.__cause__ = error
         self.first_attempt.set()
+
+    def _final(self, error: RequestFailed) -> ReadFailed:
+        """Return the error that ends the reading."""
+        first = error.numbers.get("first", "a later offset")
+        text = _FINAL_TEXTS[error.code].format(topic=self._topic, next=self._next, first=first, time=self._start.time)
+        return ReadFailed(f"{self._nsqd}: {text}", error.code)
 
     async def _offsets(self, **query: str) -> dict[str, Any]:
         """Return what /log/offsets says about the log, and note how far it is durable."""

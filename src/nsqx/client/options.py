@@ -217,7 +217,7 @@ class Options:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:
         """Return the options with these values, and defaults for the others; raises ConfigError."""
-        checked = {name: _checked(name, value) for name, value in options.items()}
+        checked = {_known(name, _ADDRESSES): _checked(name, value) for name, value in options.items()}
         checked.setdefault("hostname", socket.gethostname())
         checked.setdefault("client_id", checked["hostname"].partition(".")[0])
         made = cls(**checked)
@@ -258,10 +258,15 @@ def read_option_flags(flags: Iterable[str]) -> dict[str, Any]:
     return options
 
 
-def _known(name: str) -> str:
+# Arguments of the clients that a program may misspell, so that they seem to be options.
+_ADDRESSES = ("nsqd_tcp_addresses", "nsqd_http_addresses", "lookupd_http_addresses")
+
+
+def _known(name: str, others: Iterable[str] = ()) -> str:
+    """Return the name of an option; raises ConfigError, which suggests the most similar option or one of ``others``."""
     if name in _FIELDS:
         return name
-    close = difflib.get_close_matches(name, _FIELDS, 1)
+    close = difflib.get_close_matches(name, [*_FIELDS, *others], 1)
     raise ConfigError(f"invalid option {name}{f': did you mean {close[0]}?' if close else ''}")
 
 

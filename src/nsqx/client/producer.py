@@ -134,7 +134,7 @@ class Producer:
             publish_timeout: Longest time for one publish, including retries (10 s by default).
             start_timeout: Longest time that ``start`` waits for the first connection (10 s by default).
             require_connection: Raise ConnectFailed from ``start`` if no nsqd can be reached. By default the producer
-                goes on in the background and connects when an nsqd is there.
+                continues in the background and connects when an nsqd is there.
             telemetry: True for OpenTelemetry spans and metrics, or an object that records them.
             producer_name: A name that no other running producer has. Publishes are then numbered, and nsqd stores each
                 number once, also if a publish is sent again. It needs one nsqd of nsqx, and log topics.
@@ -208,7 +208,7 @@ class Producer:
     async def start(self) -> None:
         """Connect, and wait until an nsqd is connected or none can be reached, at most ``start_timeout``.
 
-        The producer then goes on in the background, unless ``require_connection`` is set. Calling ``start`` is
+        The producer then continues in the background, unless ``require_connection`` is set. Calling ``start`` is
         optional: the first publish connects too.
 
         Raises:

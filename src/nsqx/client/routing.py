@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from nsqx.client.arguments import at_least_one, check_name
 from nsqx.client.codecs import Codec, codec_of, decoded
+from nsqx.client.options import Options
 from nsqx.client.subscription import Message
 from nsqx.errors import ConfigError
 
@@ -50,7 +51,7 @@ class Delivery:
 
 
 CallNext = Callable[[], Awaitable[Any]]
-"""Calls the next middleware, or at last the function of the subscriber. It may be called again, for another attempt."""
+"""Calls the next middleware or, after the last one, the function. It may be called again, for another attempt."""
 
 Middleware = Callable[[Delivery, CallNext], Awaitable[Any]]
 """A coroutine function that calls ``call_next`` and does something before or after it. An exception is a failure."""
@@ -148,6 +149,7 @@ class MessageRouter:
         check_name("topic", topic)
         check_name("channel", channel)
         at_least_one("concurrency", concurrency)
+        Options.of(options)  # raises ConfigError
         if dead_letter_topic:
             check_name("topic", dead_letter_topic)
         if dead_letter_topic and on_give_up is not None:

@@ -11,9 +11,36 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def stop_thread_on_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """As ``stop_on_signals``, without an event loop. ``stop`` is called in the main thread, which may hold any lock."""
+    before: dict[signal.Signals, Any] = {}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        before.clear()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        restore()
+        stop()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if _is_default(handler):
+                before[number] = handler
+                signal.signal(number, on_signal)
+    try:
+        yield
+    finally:
+        restore()
 
 
 @contextmanager

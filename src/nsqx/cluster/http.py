@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ACCEPT = {"Accept": NSQ_MEDIA_TYPE}
+# The text of ``RequestFailed.plain`` for a request that timed out: it may be carried out later.
+NO_ANSWER = "no answer in time"
 _CUT_OFF = "the answer was cut off"
 # The most bytes of an answer that an error quotes.
 _MAX_QUOTED = 1000
@@ -165,7 +167,7 @@ def _plain_reason(url: str, failure: HTTPRequestFailed) -> str:
     """Return the reason of a failure in plain words, without the address."""
     cause = failure.__context__
     if isinstance(cause, TimeoutError) and cause.errno is None:
-        return "no answer in time"
+        return NO_ANSWER
     if isinstance(cause, socket.gaierror):
         return f"unknown host {urlsplit(url).hostname}"
     if isinstance(cause, ssl.SSLError):

@@ -56,9 +56,11 @@ class _AnswerReader:
         except httptools.HttpParserUpgrade:
             if not self.is_complete or self.answer.status == 101:
                 raise HTTPRequestFailed("the server switched to another protocol") from None
-        except httptools.HttpParserError:
+        except httptools.HttpParserError as error:
+            if not self.has_head:
+                raise HTTPRequestFailed("the answer is not HTTP") from None
             if not self.is_complete:
-                raise
+                raise HTTPRequestFailed(f"the answer is invalid: {error}") from None
         if not self.has_head:
             self._head_room -= len(data)
             if self._head_room < 0:

@@ -69,6 +69,8 @@ class ErrorMessage(TypedDict):
     nodes: NotRequired[Annotated[str, "With LEDGER_MISMATCH: the nsqds of that batch, separated by commas."]]
     place: NotRequired[Annotated[int, "With LEDGER_MISMATCH: the index of this nsqd among them."]]
     bytes: NotRequired[Annotated[int, "With TRANSACTION_TOO_LARGE: the size of the parts."]]
+    parts: NotRequired[Annotated[int, "With TOO_MANY_PARTS: their number."]]
+    deferred: NotRequired[Annotated[int, "With TOO_MANY_DEFERRED: their number."]]
 
 
 class Parameter(NamedTuple):

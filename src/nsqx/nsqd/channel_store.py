@@ -78,7 +78,7 @@ class ChannelStore:
         return 0
 
     def oldest_time_ns(self) -> int:
-        """Return when the oldest message that waits or is in flight was published, about.
+        """Return the approximate time of publishing of the oldest message that waits or is in flight.
 
         0 if there is none, -1 if it is unknown. Cheap: reads no message.
         """

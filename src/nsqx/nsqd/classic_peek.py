@@ -6,7 +6,7 @@ messages have no offsets, so a request continues after a number of messages, and
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from itertools import islice
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +15,7 @@ from nsqx.errors import HTTPError
 from nsqx.nsqd.classic_flow import ClassicFlow
 from nsqx.nsqd.classic_store import ClassicStore
 from nsqx.nsqd.peek import DELAYED, IN_FLIGHT, MAX_SCANNED, WAITING, PeekCollector
+from nsqx.nsqd.sync_threads import completed
 from nsqx.wire import byteops
 
 if TYPE_CHECKING:
@@ -59,12 +60,7 @@ class ClassicPeek:
 
     async def run(self) -> None:
         """Collect the messages."""
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        look = _ClassicLook(self)
-        self._broker.commits.threads.run(
-            look, lambda _: None if ended.done() else ended.set_result(None), is_urgent=True
-        )
-        await ended
+        await completed(partial(self._broker.commits.threads.run, is_urgent=True), _ClassicLook(self))
         self.next = self._request.skip + self.collector.scanned
 
     # In a thread

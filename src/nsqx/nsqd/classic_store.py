@@ -50,18 +50,14 @@ class ClassicContents(NamedTuple):
 
     def waiting(self) -> Iterator[QueuedMessage]:
         """Yield the waiting messages, in memory and then on disk. Call it once, in a thread: it reads files."""
-        yield from self.waiting_in_memory()
-        if self.disk is not None:
-            yield from self.disk.messages()
-
-    def waiting_in_memory(self) -> Iterator[QueuedMessage]:
-        """Yield the messages that wait in memory, the oldest first. Call it once."""
         for item in self.memory:
             if isinstance(item, Batch):
                 while item.count:
                     yield item.take()
             else:
                 yield item
+        if self.disk is not None:
+            yield from self.disk.messages()
 
 
 class ClassicStore(ChannelStore):
@@ -122,7 +118,7 @@ class ClassicStore(ChannelStore):
         return len(self._deferred)
 
     def oldest_time_ns(self) -> int:
-        """Return when the oldest message that waits or is in flight was published, about; 0 if none, -1 if unknown."""
+        """Return about when the oldest waiting or in-flight message was published; 0 if none, -1 if unknown."""
         waiting, in_flight = self._backlog.oldest_time_ns(), self._in_flight.oldest_time_ns()
         return min(waiting, in_flight) if waiting and in_flight else waiting or in_flight
 

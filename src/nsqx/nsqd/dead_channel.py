@@ -22,6 +22,7 @@ from nsqx.nsqd.classic_flow import ClassicFlow
 from nsqx.nsqd.classic_store import ClassicStore
 from nsqx.nsqd.log_cursor import LogCursor
 from nsqx.nsqd.log_flow import LogFlow
+from nsqx.nsqd.sync_threads import completed
 from nsqx.queues.log.blocks import LogBlock
 from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
 from nsqx.wire.message import new_message
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.dead_letters import LetterOrigin
     from nsqx.nsqd.topic import Topic
     from nsqx.queues.diskqueue import DiskQueue
-    from nsqx.queues.log.log import ReadJob, TopicLog
+    from nsqx.queues.log.log import TopicLog
     from nsqx.wire.message import QueuedMessage
 
 # The limits of a slice.
@@ -132,10 +133,7 @@ class DeadChannel:
     async def _read_block(self, log: TopicLog, offset: int) -> None:
         """Read a block with a message that is not in memory. Raises DiskQueueError."""
         blocks = self._broker.logs.blocks
-        ended: asyncio.Future[ReadJob] = asyncio.get_running_loop().create_future()
-        job = log.begin_read(offset, blocks.block_size)
-        self._broker.logs.read(job, lambda job: None if ended.done() else ended.set_result(job))
-        await ended
+        job = await completed(self._broker.logs.read, log.begin_read(offset, blocks.block_size))
         if log.is_deleted:
             raise BrokerExiting
         if job.error is not None:

@@ -1,4 +1,4 @@
-"""Draining: nsqd takes no messages from clients any more, and its consumers finish what it has.
+"""Draining: nsqd accepts no more publishes, and its consumers finish the messages that it has.
 
 A drain begins and ends over HTTP (see ``drain_api``), and a restart ends it. While it lasts:
 
@@ -35,7 +35,7 @@ class Remainder(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """All messages of this entry."""
         return self.depth + self.in_flight + self.deferred
 
 
@@ -63,7 +63,7 @@ class BrokerDrain:
         broker.update_registrations()
 
     def end(self) -> None:
-        """Take messages again, and register with nsqlookupd; no-op if nsqd is not draining."""
+        """Accept publishes again, and register with nsqlookupd; no-op if nsqd is not draining."""
         if not self.is_active:
             return
         self.stop()
@@ -81,7 +81,7 @@ class BrokerDrain:
             self._watch = None
 
     async def remainders(self) -> list[Remainder]:
-        """Return what is left, in steps that do not hold up clients."""
+        """Return the entries with messages, in steps that do not hold up clients."""
         return await self._broker.long_jobs.run(self._remainder_steps())
 
     def _remainder_steps(self) -> Steps[list[Remainder]]:

@@ -208,7 +208,7 @@ class LogCursor(ChannelStore):
         }
 
     def oldest_time_ns(self) -> int:
-        """Return when the oldest message that waits or is in flight was published, about; 0 if none, -1 if unknown."""
+        """Return about when the oldest waiting or in-flight message was published; 0 if none, -1 if unknown."""
         if not self.depth and not self._window.in_flight_count:
             return 0
         return self._flow.time_of(self._window.oldest_due()) or -1

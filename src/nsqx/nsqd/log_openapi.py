@@ -91,7 +91,7 @@ LOG_ROUTES["GET /log/read"] = RouteDoc(
         Parameter("to", "The offset after the last one; not above `stable`.", _OFFSET, required=True),
         Parameter(
             "max_bytes",
-            f"The size of the answer, about; {DEFAULT_READ_BYTES} by default.",
+            f"The approximate size of the answer; {DEFAULT_READ_BYTES} by default.",
             Annotated[int, {"minimum": 1, "maximum": MAX_READ_BYTES}],
         ),
         Parameter("channel", "The header `X-Nsq-Channel` has the number of this channel.", NAME),

@@ -6,7 +6,6 @@ message at or after it is searched in a thread.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from nsqx.errors import HTTPError
 from nsqx.gotext import INT64_MAX, parse_duration_ns
 from nsqx.nsqd.log_flow import LogFlow
+from nsqx.nsqd.sync_threads import completed
 from nsqx.nsqd.topic_settings import BEGINNING, END
 from nsqx.units import NS_PER_S
 
@@ -148,7 +148,4 @@ class LogPositions:
 
     async def run(self, job: AnyJob) -> AnyJob:
         """Run a job in a thread, and return it when it has ended."""
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._broker.logs.read(job, lambda _: None if ended.done() else ended.set_result(None))
-        await ended
-        return job
+        return await completed(self._broker.logs.read, job)

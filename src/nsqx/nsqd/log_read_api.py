@@ -1,6 +1,6 @@
 """The routes of nsqd's HTTP API for readers with positions of their own, such as Spark: /log/read, /channel/commit.
 
-A range of a log is sent as the bytes of whole batches, which are not looked at here. Threads read them, and the body is
+A range of a log is sent as the bytes of whole batches, which are not parsed here. Threads read them, and the body is
 sent while it is read. The position of such a reader is a channel, so depth, lag and retention work as for consumers.
 """
 
@@ -34,7 +34,7 @@ OCTETS = "application/octet-stream"
 DEFAULT_READ_BYTES, MAX_READ_BYTES = 8 << 20, 64 << 20
 _INTEGER = re.compile(r"[0-9]{1,18}", re.ASCII)
 _LOG_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
-# Only so many requests read at the same time, because the threads have other work.
+# At most this many requests read at the same time, because the threads also sync publishes.
 _MAX_RUNNING = 8
 
 # "from" is a keyword of Python.

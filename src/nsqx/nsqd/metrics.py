@@ -106,7 +106,7 @@ _CURSOR_GAUGES = (
     _Family("nsq_channel_next_offset", "First offset that was never delivered", "next"),
     _Family("nsq_channel_holes", "Unfinished messages before the next offset", "holes"),
 )
-_OLDEST = _Family("nsq_channel_oldest_seconds", "Age of the oldest waiting message, about", "oldest_seconds")
+_OLDEST = _Family("nsq_channel_oldest_seconds", "Approximate age of the oldest waiting message", "oldest_seconds")
 _CURSOR_COUNTERS = (
     _Family("nsq_channel_dropped_total", "Unfinished messages dropped by a limit of the log or a trim", "dropped"),
     _Family("nsq_channel_expired_total", "Messages finished because of their time to live", "expired"),

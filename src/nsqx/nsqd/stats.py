@@ -74,8 +74,8 @@ class ClientStats(TypedDict):
 
 OldestMs = Annotated[
     int,
-    "The age of the oldest message that waits or is in flight, about; milliseconds, 0 without such a message. Deferred "
-    "messages do not count until they are due. Absent if it is unknown.",
+    "The approximate age of the oldest message that waits or is in flight, in milliseconds; 0 if there is none. "
+    "Deferred messages do not count until they are due. Absent if it is unknown.",
 ]
 
 

@@ -27,6 +27,14 @@ _THREADS = 32
 SAVE_THREADS = 4
 
 
+async def completed(run: Callable[[AnyJob, Callable[[AnyJob], object]], object], job: AnyJob) -> AnyJob:
+    """Give ``job`` to ``run``, which calls back in the event loop when the job has ended, and return it then."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    run(job, lambda _: None if ended.done() else ended.set_result(None))
+    await ended
+    return job
+
+
 class JobThreads:
     """Up to ``most`` threads that run jobs in order. They are started when they are needed.
 

@@ -13,7 +13,6 @@ The body of the second form is a list of groups, and all its numbers are big-end
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -24,7 +23,7 @@ from nsqx.names import is_valid_name, is_valid_producer
 from nsqx.net.responses import Response, json_response
 from nsqx.net.router import BodyLimit
 from nsqx.nsqd.refusals import refused
-from nsqx.nsqd.transactions import CommitRequest, LedgerMismatch, PartMissing, TransactionTooLarge
+from nsqx.nsqd.transactions import CommitRequest, LedgerMismatch, PartMissing, TooManyDeferred, TransactionTooLarge
 from nsqx.queues.log.staging import PartDamaged, PartMessages, PartName
 from nsqx.units import NS_PER_MS
 from nsqx.wire.batches import LineSlices, has_longer_line
@@ -35,10 +34,12 @@ if TYPE_CHECKING:
 
     from nsqx.net.requests import Request
     from nsqx.net.router import Router
+    from nsqx.net.steps import Steps
     from nsqx.nsqd.broker import Broker
     from nsqx.queues.log.ledger import LedgerEntry
 
 MAX_NODES = 64
+MAX_PARTS = 10_000
 MAX_ADDRESS_LENGTH = 255
 MAX_BATCH = (1 << 62) - 1
 _TRUE = ("true", "1")
@@ -117,10 +118,10 @@ class TransactionAPI:
             _name(query, "attempt", "ATTEMPT"),
         )  # fmt: skip
         body = request.body
-        groups = self._groups_of_topic(query, body) if "topic" in query else list(self._groups(body))
-        return self._stage(name, groups)
+        return self._stage(name, self._groups_of_topic(query, body) if "topic" in query else self._groups(body))
 
-    async def _stage(self, name: PartName, groups: list[PartMessages]) -> Response:
+    async def _stage(self, name: PartName, steps: Steps[list[PartMessages]]) -> Response:
+        groups = await self._broker.long_jobs.run(steps)
         try:
             is_new = await self._broker.transactions.stage(name, groups)
         except (NotALogTopic, BrokerExiting, DiskQueueError) as error:
@@ -128,8 +129,8 @@ class TransactionAPI:
         answer: StageAnswer = {"messages": sum(group.message_count for group in groups), "duplicate": not is_new}
         return json_response(answer)
 
-    def _groups_of_topic(self, query: Mapping[str, str], body: bytes) -> list[PartMessages]:
-        """Return the messages of a body as that of /mpub."""
+    def _groups_of_topic(self, query: Mapping[str, str], body: bytes) -> Steps[list[PartMessages]]:
+        """Return the messages of a body in the format of /mpub; raises HTTPError."""
         topic = query["topic"]
         if not is_valid_name(topic):
             raise HTTPError(400, "INVALID_TOPIC")
@@ -145,10 +146,12 @@ class TransactionAPI:
             items = slices.next()
             if slices.count:
                 groups.append(PartMessages(topic, defer_ns, slices.count, bytes(items)))
+            yield
         return groups
 
-    def _groups(self, body: bytes) -> Iterator[PartMessages]:
-        """Yield the groups of a body with messages for several topics."""
+    def _groups(self, body: bytes) -> Steps[list[PartMessages]]:
+        """Return the groups of a body with messages for several topics; raises HTTPError."""
+        groups = []
         position = 0
         while position < len(body):
             topic_end = position + 1 + body[position]
@@ -164,7 +167,9 @@ class TransactionAPI:
                 raise HTTPError(400, "INVALID_TOPIC")
             items, count = self._read_batch(body[start:position])
             if count:
-                yield PartMessages(topic, self._defer_ns(str(defer_ms)), count, bytes(items))
+                groups.append(PartMessages(topic, self._defer_ns(str(defer_ms)), count, bytes(items)))
+            yield
+        return groups
 
     def _defer_ns(self, text: str) -> int:
         if _DIGITS.fullmatch(text) is None or int(text) * NS_PER_MS > self._broker.options.max_req_timeout:
@@ -193,6 +198,8 @@ class TransactionAPI:
             raise HTTPError(409, "PART_DAMAGED", fields=(("part", str(error)),)) from None
         except TransactionTooLarge as error:
             raise HTTPError(413, "TRANSACTION_TOO_LARGE", fields=(("bytes", error.size),)) from None
+        except TooManyDeferred as error:
+            raise HTTPError(413, "TOO_MANY_DEFERRED", fields=(("deferred", error.count),)) from None
         except (NotALogTopic, BrokerExiting, DiskQueueError) as error:
             raise _refused(error) from None
         answer: CommitAnswer = {"messages": outcome.message_count, "duplicate": outcome.is_duplicate}
@@ -273,6 +280,8 @@ def _commit_request(body: bytes) -> CommitRequest:
     parts = fields.get("parts")
     if not isinstance(parts, list):
         raise HTTPError(400, "INVALID_PARTS")
+    if len(parts) > MAX_PARTS:
+        raise HTTPError(413, "TOO_MANY_PARTS", fields=(("parts", len(parts)),))
     names = [_part_name(query, batch, part) for part in parts]
     if len({name.part for name in names}) < len(names):
         raise HTTPError(400, "REPEATED_PART")

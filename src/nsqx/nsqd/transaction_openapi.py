@@ -45,7 +45,7 @@ TRANSACTION_ROUTES = {
         response=Content("The batch is durable.", {JSON: CommitAnswer}),
         errors="INVALID_BODY, INVALID_QUERY, INVALID_BATCH, INVALID_NODES, INVALID_PLACE, INVALID_PARTS, "
         "REPEATED_PART, INVALID_REPLACE, NOT_A_LOG, PART_NOT_FOUND, LEDGER_MISMATCH, PART_DAMAGED, "
-        "TRANSACTION_TOO_LARGE, EXITING",
+        "TRANSACTION_TOO_LARGE, TOO_MANY_PARTS, TOO_MANY_DEFERRED, EXITING",
     ),
     "GET /log/ledger": RouteDoc(
         "ledger",
@@ -81,5 +81,9 @@ TRANSACTION_ERRORS: dict[int, dict[str, str]] = {
         "LEDGER_MISMATCH": "the query has committed `batch` with other `nodes`; nothing was stored",
         "PART_DAMAGED": "the file of a staged part is damaged; nothing was stored",
     },
-    413: {"TRANSACTION_TOO_LARGE": "the parts are larger than --max-transaction-bytes; nothing was stored"},
+    413: {
+        "TRANSACTION_TOO_LARGE": "the parts are larger than --max-transaction-bytes; nothing was stored",
+        "TOO_MANY_PARTS": "`parts` is longer than 10,000",
+        "TOO_MANY_DEFERRED": "the batch has more than 100,000 deferred messages; nothing was stored",
+    },
 }

@@ -5,7 +5,9 @@ batch: each part is a file of its own (see ``queues.log.staging``). Then the que
 the named parts, and the entry of the batch in the ledger (see ``queues.log.ledger``), are written in one frame of the
 commit file. So after a crash all of it is there or nothing. A batch that the ledger has already is not stored again.
 
-Commits are made one after the other, because each holds all messages of its batch in memory.
+Commits are made one after the other, because each holds all messages of its batch in memory. A commit is appended to
+the logs in one turn of the event loop. That takes a moment for each deferred message, so their number is limited. Only
+a few parts are written at the same time, because the threads also sync publishes.
 
 Parts are removed with the next commit of their query: those of its batch, and those of earlier ones. Parts of a query
 that commits no more are removed after a day.
@@ -17,10 +19,11 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from errno import EDQUOT, ENOSPC
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nsqx.errors import DiskQueueError, NSQError
 from nsqx.nsqd.free_disk import low_space
+from nsqx.nsqd.sync_threads import completed
 from nsqx.queues.log.ledger import LedgerEntry
 from nsqx.queues.log.staging import (
     PartDamaged,
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
     AnyTransactionJob = TypeVar("AnyTransactionJob", bound=Job)
 
 MAX_QUERIES = 10_000
+MAX_DEFERRED = 100_000
+_MAX_STAGING = 8
 # How long parts are kept that no commit has named.
 PART_AGE_NS = 24 * 60 * NS_PER_MINUTE
 _CHECK_NS = 60 * NS_PER_MINUTE
@@ -74,6 +79,14 @@ class TransactionTooLarge(NSQError):
     def __init__(self, size: int) -> None:
         super().__init__(f"the parts have {size} bytes, more than --max-transaction-bytes")
         self.size = size
+
+
+class TooManyDeferred(NSQError):
+    """A commit has more than MAX_DEFERRED deferred messages."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(f"the batch has {count} deferred messages, more than {MAX_DEFERRED}")
+        self.count = count
 
 
 class CommitRequest(NamedTuple):
@@ -105,6 +118,7 @@ class Transactions:
         self._broker = broker
         self._staged: dict[str, dict[PartName, StagedPart]] = {}  # by query
         self._is_committing = asyncio.Lock()
+        self._staging = asyncio.Semaphore(_MAX_STAGING)
         self._timer: Timer | None = None
         self._has_staged = False
         self._committed_count = 0
@@ -160,8 +174,9 @@ class Transactions:
         broker.logs.refuse_if_full(broker.clock.wall_ns())
         for topic_name in _sizes(groups):
             await self._open(topic_name)
-        job = StageJob(broker.data_path, name, groups, is_first=not self._has_staged)
-        await self._run(job)
+        async with self._staging:
+            job = StageJob(broker.data_path, name, groups, is_first=not self._has_staged)
+            await self._run(job)
         if job.error is not None:
             raise _disk_error(job.error)
         self._has_staged = True
@@ -191,8 +206,8 @@ class Transactions:
     async def commit(self, request: CommitRequest) -> CommitOutcome:
         """Store a batch, or find that it is stored; return when that is durable.
 
-        Raises LedgerMismatch, PartMissing, PartDamaged, TransactionTooLarge, or the errors of a publish. Then nothing
-        is stored, except after a DiskQueueError: then the batch may become durable later.
+        Raises LedgerMismatch, PartMissing, PartDamaged, TransactionTooLarge, TooManyDeferred, or the errors of a
+        publish. Then nothing is stored, except after a DiskQueueError: then the batch may become durable later.
         """
         async with self._is_committing:
             outcome = self._find_duplicate(request)
@@ -235,6 +250,9 @@ class Transactions:
             raise job.error
         if job.error is not None:
             raise _disk_error(job.error)
+        deferred_count = sum(group.message_count for group in job.groups if group.defer_ns)
+        if deferred_count > MAX_DEFERRED:
+            raise TooManyDeferred(deferred_count)
         return job.groups
 
     def _append(self, request: CommitRequest, groups: Sequence[PartMessages]) -> CommitOutcome:
@@ -275,7 +293,11 @@ class Transactions:
         """Return when the ledger, and all that was written with it, is durable; raises DiskQueueError."""
         log = self._ledger
         written: asyncio.Future[DiskQueueError | None] = asyncio.get_running_loop().create_future()
-        done = partial(_settle, written)
+
+        def done(error: DiskQueueError | None) -> None:
+            if not written.done():
+                written.set_result(error)
+
         if log is None or not self._broker.turn.run(self._broker.logs.when_committed, log, True, done):
             return
         error = await written
@@ -318,10 +340,7 @@ class Transactions:
 
     async def _run(self, job: AnyTransactionJob) -> AnyTransactionJob:
         """Run a job in a thread."""
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._broker.commits.threads.run(job, lambda _: _settle(ended, None), is_urgent=True)
-        await ended
-        return job
+        return await completed(partial(self._broker.commits.threads.run, is_urgent=True), job)
 
 
 def _sizes(groups: Iterable[PartMessages]) -> dict[str, int]:
@@ -330,11 +349,6 @@ def _sizes(groups: Iterable[PartMessages]) -> dict[str, int]:
     for group in groups:
         sizes[group.topic] = sizes.get(group.topic, 0) + len(group.items)
     return sizes
-
-
-def _settle(future: asyncio.Future[Any], value: object) -> None:
-    if not future.done():  # the server may have closed meanwhile
-        future.set_result(value)
 
 
 def _disk_error(error: OSError) -> DiskQueueError:

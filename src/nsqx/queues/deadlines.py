@@ -106,7 +106,7 @@ class InFlight:
         return self._find_elsewhere(message_id)
 
     def oldest_time_ns(self) -> int:
-        """Return when the message was published that is in flight for the longest time, about; 0 if there is none."""
+        """Return about when the message was published that has been in flight longest; 0 if there is none."""
         heads = (next(iter(group.values())) for group in (*self._groups.values(), self._capped) if group)
         return min((message.timestamp for message in heads), default=0)
 

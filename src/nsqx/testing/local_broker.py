@@ -235,6 +235,8 @@ class LocalBroker:
         """Publish messages, which are delivered after ``defer`` seconds."""
         query = {"topic": topic} | ({"defer": str(round(defer * 1000))} if defer else {})
         for body in bodies:
+            if not isinstance(body, bytes | str):
+                raise LocalBrokerError(f"publish to {topic}: a body must be bytes or str, not {type(body).__name__}")
             self._post("/pub", body.encode() if isinstance(body, str) else body, **query)
 
     def bodies(self, topic: str, channel: str = "") -> list[bytes]:
@@ -248,6 +250,12 @@ class LocalBroker:
 
     def stats(self, topic: str, channel: str = "") -> dict[str, Any]:
         """Return the members of /stats of a topic or a channel. Raises LocalBrokerError if it does not exist."""
+        stats = self._find_stats(topic, channel)
+        if stats is None:
+            raise LocalBrokerError(_missing(topic, channel))
+        return stats
+
+    def _find_stats(self, topic: str, channel: str) -> dict[str, Any] | None:
         topics = self._get("/stats", format="json", topic=topic)["topics"] or []
         for found in topics:
             if not channel:
@@ -255,20 +263,20 @@ class LocalBroker:
             for one in found["channels"] or []:
                 if one["channel_name"] == channel:
                     return dict(one)
-        raise LocalBrokerError(f"there is no {f'channel {channel} in ' if channel else ''}topic {topic}")
+        return None
 
     def wait_for(self, topic: str, channel: str, timeout: float = 10.0, **counts: int) -> None:
-        """Return when the stats of a channel have these values, such as ``deferred_count=1``; raises TimeoutError."""
+        """Return when the stats of a channel have these values, such as ``deferred_count=1``; raises TimeoutError.
+
+        The channel need not exist yet.
+        """
         deadline_s = time.monotonic() + timeout
         while True:
-            stats = self.stats(topic, channel)
-            found = {name: stats.get(name) for name in counts}
-            if found == counts:
+            stats = self._find_stats(topic, channel)
+            if stats is not None and all(stats.get(name) == count for name, count in counts.items()):
                 return
             if time.monotonic() > deadline_s:
-                wrong = [name for name in counts if found[name] != counts[name]]
-                texts = ", ".join(f"{name} is {found[name]}, not {counts[name]}" for name in wrong)
-                raise TimeoutError(f"after {timeout:g} s, of {topic}/{channel} {texts}")
+                raise TimeoutError(f"after {timeout:g} s: {_differences(topic, channel, stats, counts)}")
             time.sleep(_POLL_S)
 
     def wait_until_finished(self, topic: str, channel: str, timeout: float = 10.0) -> None:
@@ -297,6 +305,22 @@ class LocalBroker:
         if response.status != 200:
             raise LocalBrokerError(f"{method} {path} {query}: {response.status} {answer.decode(errors='replace')}")
         return answer
+
+
+def _missing(topic: str, channel: str) -> str:
+    return f"there is no {f'channel {channel} in ' if channel else ''}topic {topic}"
+
+
+def _differences(topic: str, channel: str, stats: dict[str, Any] | None, wanted: dict[str, int]) -> str:
+    """Return in words how the stats of a channel differ from those that a test waits for."""
+    if stats is None:
+        return _missing(topic, channel)
+    wrong = {name: count for name, count in wanted.items() if stats.get(name) != count}
+    texts = [
+        f"{name} is {stats[name]}, not {count}" if name in stats else f"the stats have no {name}"
+        for name, count in wrong.items()
+    ]
+    return f"{topic}/{channel}: {', '.join(texts)}"
 
 
 def _body(message: dict[str, Any]) -> bytes:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from nsqx.net.event_loop import new_event_loop
+
 _Result = TypeVar("_Result")
 
 
@@ -16,7 +18,7 @@ class LoopThread:
 
     def __init__(self, name: str, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._loop = _new_event_loop()
+        self._loop = new_event_loop()
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -60,11 +62,3 @@ class LoopThread:
         """End the loop and the thread."""
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(self._timeout_s)
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()

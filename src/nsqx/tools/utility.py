@@ -110,6 +110,11 @@ def strerror(error: OSError) -> str:
     return text[:1].lower() + text[1:]
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words, as in "1 message" and "1,200 messages"."""
+    return f"{number:,} {noun}{'s'[: number != 1]}"
+
+
 def plain_words(error: object) -> str:
     """Return the text of an error; a failed connection is described without the number of the error."""
     return _DIALLED.sub(lambda found: f"{found[1]}: {found[2].lower()}", str(error))

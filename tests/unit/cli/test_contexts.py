@@ -40,6 +40,8 @@ def test_without_a_file_there_are_no_contexts(environment: dict[str, str]) -> No
     assert chosen_context("", has_addresses=False, address_variables=("A",), environment=environment) is None
     home = ContextFile({"HOME": "/home/me"})
     assert home.path == Path("/home/me/.config/nsqx/contexts.toml")
+    for missing in ({}, {"HOME": ""}, {"XDG_CONFIG_HOME": "relative"}):
+        assert ContextFile(missing).path == Path.home() / ".config/nsqx/contexts.toml"
 
 
 def test_the_choice_of_a_context(environment: dict[str, str]) -> None:

@@ -83,6 +83,7 @@ def test_minus_one_turns_an_option_off(name):
     [
         ({"nope": 1}, "invalid option nope"),
         ({"max_inflight": 1}, "invalid option max_inflight: did you mean max_in_flight?"),
+        ({"nsqd_tcp_address": "a:1"}, "invalid option nsqd_tcp_address: did you mean nsqd_tcp_addresses?"),
         ({"read_timeout": "5m1s"}, "option read_timeout: 5m1s is out of range, must be 100ms to 5m0s"),
         ({"write_timeout": 0.05}, "option write_timeout: 50ms is out of range, must be 100ms to 5m0s"),
         ({"dial_timeout": -1}, "option dial_timeout: -1s is out of range, must be at least 0s"),

@@ -151,6 +151,17 @@ def test_what_is_neither_a_type_nor_a_codec_is_rejected(wanted):
         codec_of(wanted)
 
 
+@pytest.mark.parametrize("wanted", [JSONCodec, MsgspecCodec, Broken])
+def test_a_class_of_codecs_is_rejected(wanted):
+    with pytest.raises(ConfigError, match=rf"codec {wanted.__name__}: pass an object, such as {wanted.__name__}\("):
+        codec_of(wanted)
+
+
+def test_text_that_is_not_unicode_is_rejected():
+    with pytest.raises(InvalidMessage, match="the text is not valid Unicode: surrogates not allowed at 1"):
+        codec_of(str).encode("a\ud800")
+
+
 def test_an_unknown_form_is_rejected():
     with pytest.raises(ConfigError, match="form 'xml': must be json or msgpack"):
         MsgspecCodec(Struct, "xml")

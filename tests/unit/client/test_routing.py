@@ -131,6 +131,8 @@ def test_functions_that_cannot_be_called_are_rejected():
             router.subscriber(**{"topic": "t", "channel": "c", **arguments})
     with pytest.raises(ConfigError, match="option concurrency"):
         router.subscriber("t", "c", concurrency=0)
+    with pytest.raises(ConfigError, match="invalid option max_inflight: did you mean max_in_flight"):
+        router.subscriber("t", "c", max_inflight=1)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="cannot be combined"):
         router.subscriber("t", "c", dead_letter_topic="d", on_give_up=print)
 

@@ -242,3 +242,35 @@ async def test_refuse_requeues_all_messages():
     harness.receive(message_frame(2))
     assert await harness.sent() == b"REQ %016d 0\nREQ %016d 0\n" % (1, 2)
     assert harness.owner.events == []
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine", "lambda"])
+async def test_a_handler_that_is_cancelled_from_inside_has_failed(kind):
+    """A handler that awaits a cancelled task ends with CancelledError. The next message must still be handled."""
+    handled = []
+
+    def handle(message):
+        handled.append(message.timestamp)
+        if message.timestamp == 1:
+            raise asyncio.CancelledError
+
+    async def handle_later(message):
+        handle(message)
+
+    handlers = {"function": handle, "coroutine": handle_later, "lambda": lambda message: handle_later(message)}
+    harness = SubscriptionHarness(handlers[kind], concurrency=1)
+    harness.receive(message_frame(1), message_frame(2))
+    sent = await harness.sent() + await harness.sent()
+    assert handled == [1, 2]
+    assert sent == b"REQ %016d 1500\nFIN %016d\n" % (1, 2)
+    assert harness.dispatcher.held() == []
+    await harness.dispatcher.close(1.0)
+
+
+async def test_a_cancelled_on_give_up_requeues_the_message():
+    async def give_up(message):
+        raise asyncio.CancelledError
+
+    harness = SubscriptionHarness(lambda message: None, max_attempts=1, give_up=give_up)
+    harness.receive(message_frame(1, 2))
+    assert await harness.sent() + await harness.sent() == b"REQ %016d 3000\n" % 1

@@ -1,7 +1,7 @@
 """Whole batches of a log as bytes, for readers that parse them themselves.
 
-The bytes of a segment are read as they are: the index says where a range begins and ends, and no batch is looked at.
-Batches that are in memory get heads as in a commit file. The reader must check every head and every sum, and ignore
+Bytes of a segment are sent unchanged: the index says where a range begins and ends, and no batch is parsed. Batches in
+memory get heads as in a commit file. The reader must check every head and every sum, and ignore
 offsets outside the range it asked for.
 """
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 # The size of one read of a file.
 PIECE_SIZE = 1024 * 1024
-# How many batches in memory are in one answer at most.
+# How many batches in memory are in one answer at most, and how many bytes. An answer is a copy, and a client that does
+# not read holds it for a while.
 _MAX_BATCHES = 2000
+_MAX_TAIL_BYTES = 8 * 1024 * 1024
 
 
 class TailRead:
@@ -112,7 +114,7 @@ def begin_raw_read(log: TopicLog, first: int, end: int, max_bytes: int) -> TailR
     tail_first = log.tail.first
     segments = log.writer.segments
     if 0 <= tail_first <= first or not segments:
-        return _read_tail(log, first, end, max_bytes)
+        return _read_tail(log, first, end, min(max_bytes, _MAX_TAIL_BYTES))
     index = max(0, bisect_right([segment.first for segment in segments], first) - 1)
     if index + 1 < len(segments):
         end = min(end, segments[index + 1].first)

@@ -54,6 +54,8 @@ _NAME = re.compile(
     re.ASCII,
 )
 _DEFER = Struct(">q")
+# Smaller groups for one topic with one delay are appended to the log together, up to this size.
+_MERGED_SIZE = 256 * 1024
 
 
 class PartDamaged(Exception):
@@ -98,7 +100,7 @@ def staged_directory(data_path: str) -> str:
 
 
 def parse_file_name(file_name: str) -> PartName | None:
-    """Return the part in a file, or None if the file is none."""
+    """Return the part that a file name stands for, or None if it is not the name of a part."""
     match = _NAME.fullmatch(file_name)
     if match is None:
         return None
@@ -121,7 +123,7 @@ def list_staged(data_path: str) -> list[StagedPart]:
 
 
 def remove_unfinished(data_path: str) -> None:
-    """Remove the files that a crash has left before they got their name. Raises OSError."""
+    """Remove the temporary files that a crash has left. Raises OSError."""
     directory = staged_directory(data_path)
     if os.path.isdir(directory):
         for file_name in os.listdir(directory):
@@ -178,6 +180,31 @@ def _messages_of(batch: LogBatch) -> PartMessages:
     return PartMessages(value[_DEFER.size :].decode(), defer_ns, batch.count, batch.items, batch.sums)
 
 
+def _merged(groups: Sequence[PartMessages]) -> list[PartMessages]:
+    """Return fewer and larger groups with the same messages."""
+    found: list[PartMessages] = []
+    open_groups: dict[tuple[str, int], list[PartMessages]] = {}
+    sizes: dict[tuple[str, int], int] = {}
+    for group in groups:
+        key = group.topic, group.defer_ns
+        open_groups.setdefault(key, []).append(group)
+        size = sizes[key] = sizes.get(key, 0) + len(group.items)
+        if size >= _MERGED_SIZE:
+            found.append(_joined(open_groups.pop(key)))
+            sizes[key] = 0
+    return [*found, *map(_joined, open_groups.values())]
+
+
+def _joined(groups: Sequence[PartMessages]) -> PartMessages:
+    if len(groups) == 1:
+        return groups[0]
+    return groups[0]._replace(
+        message_count=sum([group.message_count for group in groups]),
+        items=b"".join([group.items for group in groups]),
+        sums=b"".join([group.sums for group in groups]),
+    )
+
+
 def is_intact(data_path: str, name: PartName) -> bool:
     """True if the file of a part is complete and not damaged. Raises OSError."""
     try:
@@ -191,7 +218,7 @@ class StageJob:
     """Writes the file of a part, durably. ``run`` may be called in any thread and never raises OSError."""
 
     def __init__(self, data_path: str, name: PartName, groups: Sequence[PartMessages], *, is_first: bool) -> None:
-        """``is_first``: no part was staged by this process. The directory that another one made may not be durable."""
+        """``is_first``: this process has staged no part yet, so the directory may not be durable."""
         self.name = name
         self.size = 0
         self.error: OSError | None = None
@@ -214,7 +241,10 @@ class StageJob:
 
 
 class ReadPartsJob:
-    """Reads parts. ``run`` may be called in any thread and never raises OSError or PartDamaged."""
+    """Reads parts. ``run`` may be called in any thread and never raises OSError or PartDamaged.
+
+    Small groups are merged. The messages for one topic with one delay stay in their order.
+    """
 
     def __init__(self, data_path: str, names: Sequence[PartName]) -> None:
         self.groups: list[PartMessages] = []
@@ -228,7 +258,7 @@ class ReadPartsJob:
         for name in self._names:
             try:
                 data = read_file(STAGE, os.path.join(self._directory, name.file_name))
-                self.groups += decode_part(name, data)
+                self.groups += _merged(decode_part(name, data))
             except FileNotFoundError:
                 self.missing = name
                 return

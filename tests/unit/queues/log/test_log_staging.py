@@ -75,10 +75,24 @@ class TestJobs:
         size = stage(tmp_path).size
         stage(tmp_path, other, [])
         assert [(part.name, part.size) for part in list_staged(str(tmp_path))][0] == (NAME, size)
-        assert len(read(tmp_path, other, NAME).groups) == 3
+        assert len(read(tmp_path, other, NAME).groups) == 2
         job = RemovePartsJob(str(tmp_path), [NAME, other, NAME._replace(part="9")])
         job.run()
         assert (len(job.removed), job.error, list_staged(str(tmp_path))) == (3, None, [])
+
+    def test_small_groups_are_merged_in_order(self, tmp_path):
+        stage(tmp_path)
+        clicks, orders = sorted(read(tmp_path, NAME).groups)
+        assert clicks._replace(sums=b"") == GROUPS[1]
+        merged = items(b"one", b"two", b"four")
+        assert orders == PartMessages("orders", 0, 3, merged, item_sums(merged, 3))
+
+    def test_large_groups_stay_apart(self, tmp_path):
+        large = [PartMessages("orders", 0, 1, items(bytes([number]) * 200_000)) for number in range(5)]
+        stage(tmp_path, groups=large)
+        found = read(tmp_path, NAME).groups
+        assert [group.message_count for group in found] == [2, 2, 1]
+        assert b"".join(group.items for group in found) == b"".join(group.items for group in large)
 
     def test_a_missing_part_is_named(self, tmp_path):
         stage(tmp_path)
