@@ -16,8 +16,8 @@ from nsqx.errors import NSQError
 _ALIGNMENT = 4096
 # A task costs Spark about 50 ms of CPU time without any rows, and 100,000 small rows cost as much.
 _LEAST_TASK_ROWS = 50_000
-_MOST_TASK_ROWS = 1 << 18
-_MOST_TASK_BYTES = 64 * 1024 * 1024
+_MOST_TASK_ROWS = 1 << 19
+_MOST_TASK_BYTES = 128 * 1024 * 1024
 
 # Beside the topics in the latest offset of a progress report: lost messages, and nsqds that are away.
 LOST, AWAY = "#lost", "#away"
