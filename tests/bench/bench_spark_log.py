@@ -9,8 +9,10 @@
     log stream      stream of logs, AvailableNow, into noop
     channel stream  the same through a channel: receiver and segment directory
 
-The measurements of a round alternate. "nsqd" is the CPU time of all nsqds for each row while it is read. Results depend
-on the machine and its load: compare only results of one run. The program prints results and asserts nothing.
+The measurements of a round alternate. "CPU" is the time of all processes for each row, "nsqd" that of the nsqds alone.
+CPU time is more reliable than the rate if cores are busy: the ceiling has no nsqd that shares the cores with it, but
+its rate falls with other load just the same. Results depend on the machine and its load: compare only results of one
+run. The program prints results and asserts nothing.
 """
 
 from __future__ import annotations
@@ -29,14 +31,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench_spark import MICRO_BATCH, fill, running_s, session
+from bench_spark import MICRO_BATCH, cpu_s, fill, running_s, session
+from spark_ceilings import PARTITIONS
 
 from daemons import Daemon, start_nsqd
 from nsqx.spark.log_options import read_log_options
 from nsqx.spark.log_source import LogBatchReader
 
 MEASURES = ("fetch", "ceiling", "log", "ceiling_stream", "log_stream", "channel_stream")
-PARTITIONS = 4
+CEILINGS = {"log": "ceiling", "log_stream": "ceiling_stream", "channel_stream": "ceiling_stream"}
 
 
 class LogBench:
@@ -142,17 +145,24 @@ def measure(bench: LogBench, names: list[str], rounds: int, nsqd_count: int) -> 
     """Run all measurements in each round; print the medians. The first round warms up and does not count."""
     rates: dict[str, list[float]] = {name: [] for name in names}
     used: dict[str, list[float]] = {name: [] for name in names}
+    used_by_nsqd: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds + 1):
         for name in names:
-            before_us = bench.cpu_us()
+            before_s, before_us = cpu_s(), bench.cpu_us()
             rate = getattr(bench, name)()
             if number:
                 rates[name].append(rate)
-                used[name].append((bench.cpu_us() - before_us) / bench._rows)
+                used[name].append((cpu_s() - before_s) * 1e6 / bench._rows)
+                used_by_nsqd[name].append((bench.cpu_us() - before_us) / bench._rows)
     for name in names:
-        found = rates[name]
+        found, cpu_us = rates[name], statistics.median(used[name])
         text = f"{name.replace('_', ' '):<16}{statistics.median(found):>11,.0f}   ({min(found):,.0f}-{max(found):,.0f})"
-        print(f"{nsqd_count} nsqd   {text} rows/s   nsqd {statistics.median(used[name]):.3f} us", flush=True)
+        text += f" rows/s   CPU {cpu_us:.2f} us   nsqd {statistics.median(used_by_nsqd[name]):.3f} us"
+        limit = CEILINGS.get(name)
+        if limit in names:
+            share = statistics.median(found) / statistics.median(rates[limit])
+            text += f"   of the ceiling: {share:.0%}, by CPU {statistics.median(used[limit]) / cpu_us:.0%}"
+        print(f"{nsqd_count} nsqd   {text}", flush=True)
 
 
 if __name__ == "__main__":

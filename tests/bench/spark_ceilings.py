@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from nsqx.spark.rows import SPARK_SCHEMA
+from nsqx.spark.worker_gc import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +40,7 @@ def json_body(number: int, size: int) -> bytes:
 def _rows(count: int, size: int) -> Iterator[pa.RecordBatch]:
     import pyarrow
 
+    spare_collections()
     bodies = [json_body(number, size) for number in range(ARROW_ROWS)]
     columns = [bodies, ["t"] * ARROW_ROWS, ["0" * 16] * ARROW_ROWS, [0] * ARROW_ROWS, [1] * ARROW_ROWS]
     columns.append(["127.0.0.1:4150"] * ARROW_ROWS)

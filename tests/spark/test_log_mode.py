@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from streams import Query, bodies, publish, until
 
+from certificates import Authority
+from nsqx.client.blocking import Producer
+from nsqx.errors import ConfigError
+from nsqx.spark.log_options import read_log_options
+from nsqx.spark.log_source import LogBatchReader
+
 if TYPE_CHECKING:
     from daemons import Daemon, Fleet
 
@@ -82,3 +88,33 @@ def test_available_now_ends_and_continues(spark: Any, nsqd: Daemon, topic: str, 
     query.run_available()
     assert query.values == bodies(0, 3000)
     assert sum(query.sizes) == 3000
+
+
+def test_https_with_client_certificates_and_tokens(spark: Any, fleet: Fleet, topic: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server, client = authority.sign("server"), authority.sign("client")
+    flags = [f"--tls-cert={server.cert}", f"--tls-key={server.key}", f"--tls-root-ca-file={authority.cert}"]
+    flags += ["--tls-required=true", "--tls-client-auth-policy=require-verify"]
+    for group in ("read", "consume", "admin"):
+        (tmp_path / group).write_text(f"token-of-{group}\ntoken-of-spark\n")
+        flags.append(f"--http-{group}-token-file={tmp_path / group}")
+    (tmp_path / "spark").write_text("token-of-spark\n")
+    nsqd = fleet.nsqd("nsqx", "--store=log", *flags)
+    secure = {"tls_v1": True, "tls_root_ca_file": authority.cert, "tls_cert": client.cert, "tls_key": client.key}
+    with Producer(nsqd.tcp_address, **secure) as producer:
+        producer.publish_many(topic, bodies(0, 3000))
+    access = {f"nsq.{name}": str(value).lower() if value is True else str(value) for name, value in secure.items()}
+    access["nsq.nsqd_http_token_file"] = str(tmp_path / "spark")
+    # Requests for several pieces: the tasks of a batch, and those of a stream.
+    options = log_options([nsqd], topic, mode="log", maxRecordsPerPartition="1000", **access)
+    assert values(read(spark, options)) == bodies(0, 3000)
+    query = Query(spark, options, tmp_path)
+    query.run_available()
+    assert query.values == bodies(0, 3000)
+    for missing, reason in (
+        ("nsq.tls_root_ca_file", f"every nsqd: {nsqd.tcp_address}: TLS: the certificate is not trusted"),
+        ("nsq.nsqd_http_token_file", "401 UNAUTHORIZED: set nsq.nsqd_http_token_file"),
+    ):
+        fewer = {name: value for name, value in options.items() if name != missing}
+        with pytest.raises(ConfigError, match=reason):
+            LogBatchReader(read_log_options(fewer, is_stream=False)).partitions()

@@ -358,6 +358,10 @@ def test_a_node_that_is_away_does_not_stop_the_others(fleet: Fleet, topic: str, 
         driver.run_until(len(driver.rows) + 1)
     with pytest.raises(ConfigError, match=rf"a batch read needs an answer of every nsqd: {nsqd.tcp_address}"):
         read_batch(options_of([nsqd, other], topic))
+    with pytest.raises(ConfigError, match=f"the mode of this query is unknown: {nsqd.tcp_address}"):
+        EitherBatchReader(options_of([nsqd], topic)).partitions()
+    with pytest.raises(ConfigError, match=f"a batch read needs an answer of every nsqd: {nsqd.tcp_address}"):
+        EitherBatchReader({**options_of([nsqd], topic), "mode": "log"}).partitions()
 
 
 def test_a_frozen_node_does_not_stop_the_others(fleet: Fleet, topic: str) -> None:

@@ -130,7 +130,7 @@ class LogCluster:
         missing = [name for name in cluster.nsqd_tcp_addresses if name not in found]
         for name, outcome in zip(missing, await asyncio.gather(*map(self._ports_of, missing)), strict=True):
             if isinstance(outcome, str):
-                found[name] = None, outcome
+                found[name] = None, outcome.removeprefix(f"{name}: ")
             else:
                 host = name.rpartition(":")[0].strip("[]")
                 address = format_host_port(host, outcome) if outcome else ""

@@ -6,7 +6,7 @@ may change its address, and a topic that was deleted and created again has anoth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +14,10 @@ from nsqx.errors import NSQError
 
 # Tasks begin at multiples of this, so that they share few blocks of a segment.
 _ALIGNMENT = 4096
+# A task costs Spark about 50 ms of CPU time without any rows, and 100,000 small rows cost as much.
+_LEAST_TASK_ROWS = 50_000
+_MOST_TASK_ROWS = 1 << 19
+_MOST_TASK_BYTES = 128 * 1024 * 1024
 
 # Beside the topics in the latest offset of a progress report: lost messages, and nsqds that are away.
 LOST, AWAY = "#lost", "#away"
@@ -97,27 +101,38 @@ def limit_positions(
     }
 
 
-def divide(spans: Iterable[Span], min_partitions: int, max_rows: int) -> Iterator[Span]:
-    """Yield the spans in parts of at most ``max_rows``, and about ``min_partitions`` parts in all."""
+def divide(spans: Iterable[Span], min_partitions: int, rows_of: Callable[[LogKey, int], int]) -> Iterator[Span]:
+    """Yield the spans in parts, and about ``min_partitions`` parts in all.
+
+    ``rows_of`` returns the most rows of a part of a log, given the number of all rows.
+    """
     filled = [span for span in spans if span.end > span.start]
     total = sum(span.end - span.start for span in filled)
     if not total:
         return
-    rows = min(max_rows, -(-total // min_partitions))
+    share = -(-total // min_partitions)
     for span in filled:
-        yield from _parts(span, rows)
+        yield from _parts(span, min(share, rows_of(span.key, total)))
+
+
+def rows_per_task(total: int, cores: int, bytes_per_message: int) -> int:
+    """Return the rows of a task without a limit by the user.
+
+    Each of ``cores`` gets a task, but a small task costs more than its rows, and a large one delays the end.
+    """
+    rows = max(_LEAST_TASK_ROWS, min(_MOST_TASK_ROWS, -(-total // cores)))
+    rows += -rows % _ALIGNMENT
+    return max(1, min(rows, _MOST_TASK_BYTES // max(1, bytes_per_message)))
 
 
 def _parts(span: Span, rows: int) -> Iterator[Span]:
-    count = -(-(span.end - span.start) // rows)
-    step = -(-(span.end - span.start) // count)
+    """Yield as few parts as possible, of about the same size."""
     start = span.start
-    while start < span.end:
+    for left in range(-(-(span.end - start) // rows), 0, -1):
+        step = -(-(span.end - start) // left)
         end = start + step
-        if step >= 2 * _ALIGNMENT:
-            end -= end % _ALIGNMENT
-        end = min(end, span.end) if end + step // 8 < span.end else span.end
-        if end - start > rows:
-            end = start + rows
+        aligned = end - end % _ALIGNMENT
+        if left > 1 and step >= 2 * _ALIGNMENT and span.end - aligned <= (left - 1) * rows:
+            end = aligned
         yield Span(span.key, start, end)
         start = end

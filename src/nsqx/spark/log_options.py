@@ -34,7 +34,6 @@ EARLIEST, LATEST = "earliest", "latest"
 _HARMLESS = ("maxRecordsPerPartition", "fetchRetries", "fetchRetryInterval", "fetchTimeout", "nodeTimeout")
 # What Kafka's source calls them in JSON.
 _EARLIEST_NUMBER, _LATEST_NUMBER = -2, -1
-ROWS_PER_PARTITION = 50_000
 FETCH_RETRIES = 120
 FETCH_RETRY_INTERVAL_S = 1.0
 FETCH_TIMEOUT_S = 30.0
@@ -83,7 +82,7 @@ class LogReadOptions:
     min_rows: int
     max_trigger_delay_s: float
     min_partitions: int
-    max_rows_per_partition: int
+    max_rows_per_partition: int  # 0: see log_offsets.rows_per_task
     fail_on_data_loss: bool
     fetch_retries: int
     fetch_retry_interval_s: float
@@ -163,7 +162,7 @@ def read_log_options(options: Mapping[str, str], *, is_stream: bool, is_checked:
         min_rows=read_integer(given, either(given, "minRowsPerTrigger", "minOffsetsPerTrigger"), 0, 1),
         max_trigger_delay_s=read_duration_s(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_S),
         min_partitions=read_integer(given, "minPartitions", 1, 1),
-        max_rows_per_partition=read_integer(given, "maxRecordsPerPartition", ROWS_PER_PARTITION, 1),
+        max_rows_per_partition=read_integer(given, "maxRecordsPerPartition", 0, 1),
         fail_on_data_loss=read_flag(given, "failOnDataLoss", True),
         fetch_retries=read_integer(given, "fetchRetries", FETCH_RETRIES, 0),
         fetch_retry_interval_s=read_duration_s(given, "fetchRetryInterval", FETCH_RETRY_INTERVAL_S),

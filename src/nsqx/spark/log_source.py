@@ -9,6 +9,7 @@ lag. Spark's checkpoint decides what is read: the channel follows it.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from nsqx.spark.log_offsets import (
     encode_offset,
     limit_positions,
     row_count,
+    rows_per_task,
 )
 from nsqx.spark.log_options import EARLIEST, LATEST, LogReadOptions
 from nsqx.spark.slices import DataLost
@@ -144,6 +146,12 @@ class LogPlanner:
         statuses = {span.key: self.status_of(span.key) for span in spans}
         checked = [Span(span.key, self.check_start(statuses[span.key], span.start), span.end) for span in spans]
         refetch = Refetch(options.fetch_retries, options.fetch_retry_interval_s)
+
+        def rows_of(key: LogKey, total: int) -> int:
+            # Spark does not tell a Python source how many cores the executors have.
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            return options.max_rows_per_partition or rows_per_task(total, cores, statuses[key].bytes_per_message)
+
         return [
             LogRange(
                 topic=key[0],
@@ -158,7 +166,7 @@ class LogPlanner:
                 fail_on_data_loss=options.fail_on_data_loss,
                 has_offset=options.has_offset,
             )
-            for key, start, end in divide(checked, options.min_partitions, options.max_rows_per_partition)
+            for key, start, end in divide(checked, options.min_partitions, rows_of)
         ]
 
 

@@ -67,9 +67,12 @@ def _log_planner(given: Mapping[str, str], options: LogReadOptions) -> LogPlanne
         _log.warning("cannot ask for logs, so mode channel is used: %s", error)
         return None
     is_log = not cluster.classic and (bool(cluster.logs) or not has_directory or not is_auto)
-    if is_log and cluster.away and not cluster.logs:
+    if is_log and is_auto and cluster.away and not cluster.logs:
         away = "; ".join(f"{name}: {reason}" for name, reason in cluster.away.items())
-        raise ConfigError(f"nsq: no nsqd answers, so the mode of this query is unknown: {away}: start it, or set mode")
+        raise ConfigError(
+            f"nsq: no nsqd answers, so the mode of this query is unknown: {away}: start it, check its address and"
+            " certificates, or set mode"
+        )
     if is_log:
         return planner
     cluster.close()

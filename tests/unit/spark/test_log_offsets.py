@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqx.errors import NSQError
-from nsqx.spark.log_offsets import Span, decode_offset, divide, encode_offset, is_log_offset, limit_positions, row_count
+from nsqx.spark.log_offsets import (
+    Span,
+    decode_offset,
+    divide,
+    encode_offset,
+    is_log_offset,
+    limit_positions,
+    row_count,
+    rows_per_task,
+)
 
 KEYS = [("a", "1"), ("a", "2"), ("b", "3")]
 COUNTS = st.lists(st.integers(0, 300_000), min_size=3, max_size=3)
@@ -45,7 +54,7 @@ def test_tasks_cover_every_offset_once(counts, least, most):
     spans = [Span(key, 5, 5 + count) for key, count in zip(KEYS, counts, strict=True)]
     if sum(counts) // most > 2000:
         return
-    parts = list(divide(spans, least, most))
+    parts = list(divide(spans, least, lambda _, __: most))
     assert all(0 < part.end - part.start <= most for part in parts)
     for span in spans:
         own = [part for part in parts if part.key == span.key]
@@ -55,6 +64,27 @@ def test_tasks_cover_every_offset_once(counts, least, most):
         assert own or span.start == span.end
     if sum(counts) >= 20 * least:
         assert len(parts) >= least
+    share = max(1, -(-sum(counts) // least))
+    assert len(parts) == sum(-(-count // min(most, share)) for count in counts)
+
+
+@pytest.mark.parametrize(
+    ("total", "cores", "size", "tasks"),
+    [
+        (40_000, 2, 200, 1),
+        (200_000, 2, 200, 2),
+        (200_000, 64, 200, 4),
+        (1_000_000, 2, 200, 2),
+        (10_000_000, 2, 200, 20),
+        (1_000_000, 16, 200, 16),
+        (1_000_000, 2, 0, 2),
+        (1_000, 2, 1024 * 1024, 8),
+        (3, 2, 1024 * 1024 * 1024, 3),
+    ],
+)
+def test_a_task_is_large_unless_cores_would_be_idle(total, cores, size, tasks):
+    spans = [Span(KEYS[0], 7, 7 + total)]
+    assert len(list(divide(spans, 1, lambda _, rows: rows_per_task(rows, cores, size)))) == tasks
 
 
 def test_the_lag_of_logs_is_in_progress_reports():
