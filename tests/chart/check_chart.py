@@ -5,6 +5,7 @@ and downloads.
 """
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -19,6 +20,7 @@ from kubernetes_schemas import KubernetesSchemas
 from nsqx.cli import drain
 from nsqx.gotext import parse_duration_ns
 from nsqx.nsqadmin.options import options_from_argv as nsqadmin_options
+from nsqx.nsqd.http import route_group
 from nsqx.nsqd.options import options_from_argv as nsqd_options
 from nsqx.nsqlookupd.options import options_from_argv as nsqlookupd_options
 from nsqx.pipeline.parser import read_pipeline
@@ -60,7 +62,10 @@ networkPolicy:
   clients: [{namespaceSelector: {matchLabels: {team: shop}}}]
   admins: []
   monitoring: [{namespaceSelector: {matchLabels: {name: monitoring}}}]
-serviceMonitor: {enabled: true, labels: {release: prometheus}}
+serviceMonitor:
+  enabled: true
+  labels: {release: prometheus}
+  authorization: {credentials: {name: nsq-tokens, key: read}}
 """
 CASES = {
     "default": "",
@@ -111,6 +116,34 @@ def test_helm_finds_no_mistake() -> None:
 def test_the_chart_has_the_version_of_the_package() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+
+
+def test_a_mistake_in_the_values_is_named(tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text("nsqd: {replica: 2, drainSeconds: soon}\nnsqlookupd: {replicas: 0}\n")
+    done = subprocess.run(
+        [HELM, "template", str(CHART), f"--values={tmp_path / 'values.yaml'}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    for text in ("property replica is not allowed", "nsqd.drainSeconds: Invalid type", "nsqlookupd.replicas: Must be"):
+        assert text in done.stderr
+
+
+def test_the_schema_of_the_values_has_every_value() -> None:
+    def names(tree: dict[str, Any]) -> dict[str, Any]:
+        return {name: names(each) if isinstance(each, dict) and each else {} for name, each in tree.items()}
+
+    def properties(schema: dict[str, Any]) -> dict[str, Any]:
+        return {name: properties(each) for name, each in schema.get("properties", {}).items()}
+
+    values = names(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")))
+    for each in ("nsqd", "nsqlookupd", "nsqadmin"):
+        values[each]["resources"] = {}
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    # helm adds the table of global values.
+    assert properties(schema) == {**values, "global": {}}
 
 
 def test_the_schemas_accept_every_object(objects: list[dict[str, Any]], schemas: KubernetesSchemas) -> None:
@@ -179,6 +212,13 @@ def test_there_is_time_for_the_drain_and_the_exit(objects: list[dict[str, Any]])
         assert options.wait
         needed_ns += options.timeout
     assert pod["terminationGracePeriodSeconds"] * 10**9 >= needed_ns + 10 * 10**9
+
+
+def test_no_probe_of_nsqd_needs_a_token(objects: list[dict[str, Any]]) -> None:
+    nsqd = container(objects, "StatefulSet", "shop-nsqx-nsqd")
+    for probe in ("startupProbe", "readinessProbe"):
+        assert route_group("GET", nsqd[probe]["httpGet"]["path"]) == ""
+    assert nsqd["livenessProbe"]["exec"]["command"] == ["nsq-health", "--alive"]
 
 
 def test_the_pods_have_no_rights(objects: list[dict[str, Any]]) -> None:

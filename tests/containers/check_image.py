@@ -71,6 +71,9 @@ def test_a_daemon_is_healthy_while_it_serves() -> None:
                 "exec", "--env=NSQ_HEALTH_URL=http://127.0.0.1:1/ping", container.name, "nsq-health", fails=True
             )
             assert "Connection refused" in wrong
+            not_found = f"--env=NSQ_HEALTH_URL=http://{container.http_address}/nothing"
+            assert "404" in podman("exec", not_found, container.name, "nsq-health", fails=True)
+            assert podman("exec", not_found, container.name, "nsq-health", "--alive") == ""
             assert container.stop() == 0
 
 

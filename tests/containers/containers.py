@@ -17,8 +17,10 @@ IMAGE = os.environ.get("NSQX_IMAGE", "nsqx")
 OTHER_BUILD = os.environ.get("NSQX_OTHER_IMAGE", "nsqx:pure")
 # crun refuses machines with both versions of cgroups, so runc is preferred.
 PODMAN = ["podman", "--log-level=fatal", *(["--runtime=runc"] if shutil.which("runc") else [])]
-# podman raises limits by default, which a sandbox may not allow. Nothing in these tests needs systemd's timers.
-RUN_FLAGS = ("--network=host", "--read-only", "--ulimit=nofile=20000:20000", "--ulimit=nproc=4096:4096")
+# The root file system has no writable place, as in the pods of the chart; podman would mount one on /tmp. podman raises
+# limits by default, which a sandbox may not allow. Nothing in these tests needs systemd's timers.
+LIMITS = ("--ulimit=nofile=20000:20000", "--ulimit=nproc=4096:4096")
+RUN_FLAGS = ("--network=host", "--read-only", "--read-only-tmpfs=false", "--cap-drop=ALL", *LIMITS)
 WAIT_S = 60.0
 
 _numbers = itertools.count(1)

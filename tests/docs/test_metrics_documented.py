@@ -4,25 +4,18 @@ import json
 import re
 import shutil
 import subprocess
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from live_metrics import Measured, measured_cluster, metric_names
 from markdown_pages import ROOT
 
-from daemons import free_port, wait_until
-
 DEPLOY = ROOT / "deploy"
 PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
 DASHBOARD = json.loads((DEPLOY / "grafana" / "nsq.json").read_text(encoding="utf-8"))
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"
 
-_VARIABLES = {"$__rate_interval": "20s", "$instance": ".*", "$topic": ".*", "$channel": ".*"}
 # The parts of an expression that contain no metric: strings, matchers, ranges, lists of labels.
 _NO_METRICS = re.compile(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|\b(?:by|without|on|ignoring)\s*\([^)]*\)')
 _IDENTIFIER = re.compile(r"\b[a-z_:][a-z0-9_:]*\b(?!\s*\()", re.IGNORECASE)
@@ -125,43 +118,3 @@ def test_the_scrape_configuration_is_the_one_on_the_page() -> None:
     file = (DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
     assert on_page is not None
     assert file.partition("\n")[2] == on_page.group(1)
-
-
-def test_prometheus_has_data_for_every_panel(cluster: Measured, tmp_path: Path) -> None:
-    if shutil.which("prometheus") is None:
-        pytest.skip("prometheus is not installed (Debian: prometheus)")
-    jobs = {"nsqd": cluster.nsqd.http_address, "nsqlookupd": cluster.nsqlookupd.http_address}
-    config = {
-        "global": {"scrape_interval": "1s"},
-        "scrape_configs": [
-            {"job_name": job, "static_configs": [{"targets": [address]}]} for job, address in jobs.items()
-        ],
-    }
-    (tmp_path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
-    port = free_port()
-    command = ["prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
-    with subprocess.Popen(
-        [*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as prometheus:
-        try:
-            for expression in dashboard_expressions():
-                for name, value in _VARIABLES.items():
-                    expression = expression.replace(name, value)
-                wait_until(lambda text=expression: ask(port, text), f"an answer to {expression}", 40)
-        finally:
-            prometheus.terminate()
-
-
-def ask(port: int, expression: str) -> list[Any]:
-    """Return the result of an expression, empty while Prometheus starts; raise HTTPError if it is invalid."""
-    query = urllib.parse.urlencode({"query": expression})
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{query}", timeout=10) as answer:
-            result: list[Any] = json.load(answer)["data"]["result"]
-            return result
-    except urllib.error.HTTPError as error:
-        if error.code == 503:  # still starting
-            return []
-        raise
-    except (urllib.error.URLError, ConnectionError):
-        return []
