@@ -293,6 +293,7 @@ class AlertDocument(TypedDict):
     unit: Annotated[Literal["messages", "seconds", "share", ""], "The unit of the value and of the threshold."]
     value: Annotated[float, "The last value for which the condition held."]
     threshold: float
+    resolve_threshold: Annotated[float, "The threshold while the alert fires."]
     since_s: Annotated[float, "The time since which the condition holds, in seconds since 1970."]
     fired_s: SecondsField | None
     resolved_s: SecondsField | None
@@ -306,6 +307,7 @@ class AlertRuleDocument(TypedDict):
     title: str
     unit: Literal["messages", "seconds", "share", ""]
     threshold: float
+    resolve_threshold: Annotated[float, "The threshold while the alert fires."]
     for_s: Annotated[float, "The condition must hold for this time."]
     keep_firing_for_s: Annotated[float, "The alert is resolved when the condition has not held for this time."]
     window_s: Annotated[float, "The time over which the condition is measured; 0: the last value."]

@@ -75,6 +75,8 @@ export interface Alert {
   unit: Unit;
   value: number;
   threshold: number;
+  /** The threshold while the alert fires. */
+  resolve_threshold: number;
   since_s: number;
   fired_s: number | null;
   resolved_s: number | null;
@@ -86,6 +88,8 @@ export interface AlertRule {
   title: string;
   unit: Unit;
   threshold: number;
+  /** The threshold while the alert fires. */
+  resolve_threshold: number;
   for_s: number;
   keep_firing_for_s: number;
   window_s: number;
