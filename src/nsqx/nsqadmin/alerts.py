@@ -17,7 +17,8 @@ from nsqx.nsqadmin import alert_rules
 from nsqx.nsqadmin.alert_rules import DEFAULT_RULES, SEVERITIES, AlertRule, AlertRules
 
 if TYPE_CHECKING:
-    from nsqx.nsqadmin.cluster_stats import ClusterStats, Subject
+    from nsqx.nsqadmin.cluster_stats import ClusterStats
+    from nsqx.nsqadmin.subject import Subject
 
 PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"
 MAX_ALERTS = 10_000
