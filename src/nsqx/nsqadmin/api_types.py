@@ -224,6 +224,7 @@ class SettingsDocument(TypedDict):
     history_window_s: NotRequired[float]
     messages: NotRequired[Annotated[bool, "False if reading and publishing messages are disabled."]]
     tail_max_per_s: NotRequired[float]
+    manual_url: NotRequired[Annotated[str, "The URL of the manual without a slash at the end, or empty."]]
     nsqlookupd: NotRequired[list[str]]
     graph_enabled: NotRequired[bool]
     graphite_url: NotRequired[str]

@@ -16,6 +16,8 @@ export interface Settings {
   clusters: { name: string; path: string }[];
   poll_interval_s: number;
   history_window_s: number;
+  /** The URL of the manual; empty if it is not known. */
+  manual_url: string;
   messages: boolean;
   tail_max_per_s: number;
   nsqlookupd: string[];
