@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nsqx.log import INFO, Log
-from nsqx.nsqadmin.cluster_stats import CHANNEL_SERIES, TOPIC_SERIES, ClusterStats
+from nsqx.nsqadmin.cluster_stats import ClusterStats
 from nsqx.nsqadmin.history import Track
 from nsqx.nsqadmin.history_file import HistoryFile
 from nsqx.nsqadmin.long_history import LongHistory, tiers_for
+from nsqx.nsqadmin.subject import CHANNEL_SERIES, TOPIC_SERIES
 
 STEP_S = 120.0
 

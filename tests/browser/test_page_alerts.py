@@ -1,5 +1,6 @@
 """nsqadmin's page shows alerts: the count in the health line, and the list."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(180)
 
 CONFIG = """
+manual_url = "https://docs.example.com/nsqx/"
+
 [[alert]]
 rule = "no_consumer"
 topic = "later*"
@@ -88,7 +91,7 @@ def test_alerts_are_counted_and_listed(watched: Watched, open_page: "Opener") ->
     expect(rows).to_have_count(4)
     expect(rows.nth(1)).to_contain_text("nsqd gone")
     expect(rows.nth(1)).to_contain_text("critical")
-    expect(rows.nth(1).get_by_role("link")).to_have_text(watched.gone.http_address)
+    expect(rows.nth(1).get_by_role("link", name=watched.gone.http_address)).to_be_visible()
     expect(rows.nth(2)).to_contain_text("No consumer")
     expect(rows.nth(2)).to_contain_text("12,345")
     expect(rows.nth(2)).to_contain_text("ago")
@@ -98,9 +101,27 @@ def test_alerts_are_counted_and_listed(watched: Watched, open_page: "Opener") ->
     rules = page.get_by_role("region", name="Rules").get_by_role("row")
     expect(rules).to_have_count(8)
     expect(rules.filter(has_text="timing_out")).to_contain_text("Off")
-    expect(rules.filter(has_text="disk_low")).to_contain_text("10 %")
+    expect(rules.filter(has_text="disk_low")).to_contain_text(re.compile("10 %.*12 %"))
     rows.nth(2).get_by_role("link", name="billing").click()
     expect(page.get_by_role("heading", level=1, name="billing")).to_be_visible()
+
+
+def test_rules_and_views_link_to_the_manual(watched: Watched, open_page: "Opener") -> None:
+    page = open_page(watched.admin, "/alerts")
+    manual = "https://docs.example.com/nsqx/nsqadmin.html"
+    rules = page.get_by_role("region", name="Rules")
+    expect(rules.get_by_role("link", name="Disk low")).to_have_attribute("href", f"{manual}#disk_low")
+    active = page.get_by_role("region", name="Active alerts")
+    expect(active.get_by_role("link", name="nsqd gone")).to_have_attribute("href", f"{manual}#node_gone")
+    button = page.get_by_role("link", name="Manual of this view")
+    for place, section in {
+        "/alerts": "alerts",
+        "/topics/orders": "a-topic-or-a-channel",
+        "/topics/orders?view=browse": "stored-messages",
+        "/nodes": "nodes-and-other-views",
+    }.items():
+        page.goto(f"http://{watched.admin.http_address}{place}")
+        expect(button).to_have_attribute("href", f"{manual}#{section}")
 
 
 def test_a_page_without_history_says_so(watched: Watched, open_page: "Opener", module_fleet: Fleet) -> None:
@@ -108,6 +129,7 @@ def test_a_page_without_history_says_so(watched: Watched, open_page: "Opener", m
     admin: Daemon = module_fleet.nsqadmin("nsqx", where, "--poll-interval=0")
     page = open_page(admin, "/alerts", complains_of=("404 (Not Found)",))
     expect(page.get_by_text("Alerts are disabled")).to_be_visible()
+    expect(page.get_by_role("link", name="Manual of this view")).to_have_count(0)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

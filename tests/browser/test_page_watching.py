@@ -69,6 +69,13 @@ class TestTopics:
         page.get_by_role("button", name="Show all topics").click()
         expect(rows(page).nth(14)).to_be_visible()
 
+    def test_a_topic_without_channels_shows_its_own_messages(self, module_fleet: Any, open_page: "Opener") -> None:
+        nsqd = module_fleet.nsqd("nsqx")
+        nsqd.post("/mpub", b"1\n2", topic="no.channels")
+        address = f"--nsqd-http-address={nsqd.http_address}"
+        page = open_page(module_fleet.nsqadmin("nsqx", address, "--poll-interval=200ms"))
+        expect(rows(page).nth(1).get_by_role("cell").nth(4)).to_have_text("2")
+
     def test_rows_change_as_messages_arrive(self, admin: Daemon, open_page: "Opener") -> None:
         page = open_page(admin, f"/topics?q={BUSY}")
         waiting = rows(page).nth(1).get_by_role("cell").nth(4)

@@ -1,10 +1,13 @@
 """Every link between pages of the repository leads to an existing file and heading."""
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from markdown_pages import ROOT, Page, pages_with_snippets, read_page
+
+from nsqx.nsqadmin.alert_rules import DEFAULT_RULES
 
 LINKED_PAGES = [
     *pages_with_snippets(),
@@ -39,6 +42,13 @@ def _wrong(page: Page, target: str) -> str:
 @pytest.mark.parametrize("path", LINKED_PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links(path: Path) -> None:
     assert complaints(read_page(path)) == []
+
+
+def test_the_links_of_nsqadmin_lead_to_sections_of_the_manual() -> None:
+    text = (ROOT / "ui" / "src" / "lib" / "manual.ts").read_text(encoding="utf-8")
+    sections = set(re.findall(r'\w+: "([\w-]+)",', text))
+    assert len(sections) >= 8
+    assert sections | set(DEFAULT_RULES) <= set(read_page(ROOT / "docs" / "nsqadmin.md").anchors)
 
 
 def test_a_dead_link_is_found(tmp_path: Path) -> None:

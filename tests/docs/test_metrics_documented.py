@@ -21,7 +21,7 @@ _NO_METRICS = re.compile(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|\b(?:by|without|on|ignor
 _IDENTIFIER = re.compile(r"\b[a-z_:][a-z0-9_:]*\b(?!\s*\()", re.IGNORECASE)
 _OPERATORS = {"and", "or", "unless", "offset"}
 # Prometheus adds this metric itself.
-_OF_PROMETHEUS = {"up"}
+_OF_PROMETHEUS = {"up", "ALERTS"}
 
 
 @pytest.fixture(scope="module")

@@ -165,6 +165,12 @@ def test_clients_are_listed(nsqds: list[Daemon], topic: str) -> None:
         client = json.loads(output)
         assert (client["kind"], client["topic"], client["channel"]) == ("consumer", topic, "c")
         assert (client["client_id"], client["nsqd"]) == ("worker-7", nsqds[0].http_address)
+        with RawClient(nsqds[0].tcp_address) as producer:
+            producer.identify(client_id="many-topics")
+            for name in (f"{topic}.x", f"{topic}.y"):
+                assert producer.pub(name, b"1") == OK
+            _, output, _ = nsqx("clients", *where(nsqds[0]))
+            assert "(2 topics)" in next(line for line in output.splitlines() if line.startswith("many-topics"))
     code, _, errors = nsqx("clients", topic, "d", *where(*nsqds))
     assert (code, f"no nsqd has channel d of topic {topic}" in errors) == (1, True)
 

@@ -149,6 +149,7 @@ def test_move_asks_on_a_terminal(nsqds: list[Daemon], topic: str, answer: str, m
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
+        ([], 2, "TOPIC/CHANNEL is missing"),
         (["t"], 2, "TARGET is missing"),
         (["t", "bad name"], 1, "invalid topic name 'bad name': use 1 to 64 of"),
         (["t/b d", "u"], 1, "invalid channel name 'b d': use 1 to 64 of"),

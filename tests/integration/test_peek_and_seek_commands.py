@@ -78,6 +78,7 @@ def test_peek_selects_messages(nsqds: list[Daemon]) -> None:
     assert bodies("--count=2") == ["order 0", "order 1"]
     assert bodies("billing", "--state=waiting", "--count=1") == ["order 0"]
     found = json.loads(nsqx("peek", "orders", "--json", "--last=1", *where(nsqds[0]))[1])
+    assert nsqx("peek", "orders", "-n", "1", *where(nsqds[0]))[1].count("  order") == 1
     assert found["nsqd"] == nsqds[0].http_address
     assert (found["offset"], found["text"]) == (2, "order 2 of nsqd 0")
     assert bodies(f"--id={found['id']}") == ["order 2"]

@@ -67,9 +67,14 @@ def _is_wanted(client: dict[str, Any], options: ClientsOptions) -> bool:
     return not options.channel and (not options.topic or options.topic in client["topics"])
 
 
+def _topics_text(topics: Sequence[str]) -> str:
+    """Return the topics of a producer, or their number if there are several."""
+    return f"({len(topics)} topics)" if len(topics) > 1 else "".join(topics) or "-"
+
+
 def _row(client: dict[str, Any]) -> list[str]:
     is_producer = client["kind"] == "producer"
-    topic = " ".join(client["topics"]) or "-" if is_producer else client["topic"]
+    topic = _topics_text(client["topics"]) if is_producer else client["topic"]
     messages = client["message_count"]
     if is_producer:
         messages = sum(count["count"] for count in client["pub_counts"] or [])

@@ -115,7 +115,8 @@ class _Line:
             if name in ("h", "help"):
                 raise UsageError(help_text(self._flags, self._title), EXIT_HELP, is_for_stdout=True)
             names = [shown_name(each) for each in self._flags]
-            self.fail(f"unknown flag {word.partition('=')[0]}{did_you_mean(f'--{name}', names)}")
+            similar = did_you_mean(f"--{name}", names) if len(name) > 1 else ""
+            self.fail(f"unknown flag {word.partition('=')[0]}{similar}")
         shown = shown_name(flag)
         if not equals:
             if flag.kind.is_switch:
@@ -142,7 +143,7 @@ def _check_verb(title: str, words: Sequence[str], verbs: Sequence[str]) -> None:
 
 def _check_count(title: str, words: Sequence[str], least: int, most: int | None) -> None:
     if len(words) < least:
-        names = [part.strip("[].") for part in title.split()[2:]]
+        names = [part.strip("[].").replace("[/", "/") for part in title.split()[2:]]
         raise usage_error(title, f"{names[len(words)] if len(words) < len(names) else 'an argument'} is missing")
     if most is not None and len(words) > most:
         raise usage_error(title, f'unexpected argument "{words[most]}"')

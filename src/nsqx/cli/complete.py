@@ -176,7 +176,9 @@ def _named(
     elif kind == _SOURCE and "/" in current:
         topic = current.partition("/")[0]
     names = asyncio.run(_ask(_cluster(command, before), topic))
-    return [Completion(f"{topic}/{name}" if kind == _SOURCE and topic else name) for name in names]
+    if kind == _SOURCE:
+        return [Completion(f"{topic}/{name}" if topic else f"{name}/") for name in names]
+    return map(Completion, names)
 
 
 def _cluster(command: str, before: Sequence[str]) -> ClusterAccess:

@@ -17,17 +17,18 @@ VERBS = ("bash", "zsh", "fish")
 
 _BASH = """\
 _nsqx() {
-    local line current="${COMP_WORDS[COMP_CWORD]}"
+    local line last=${COMP_WORDS[COMP_CWORD]#[\\"\\']} IFS=$'\\n'
+    local current="$last"
     [ "$current" = "=" ] && current=""
     COMPREPLY=()
-    while IFS= read -r line; do
+    while read -r line; do
         case "$line" in
-            :files) COMPREPLY=($(compgen -f -- "$current")); return ;;
-            :dirs) COMPREPLY=($(compgen -d -- "$current")); return ;;
+            :files) compopt -o filenames; COMPREPLY=($(compgen -f -- "$current")); return ;;
+            :dirs) compopt -o filenames; COMPREPLY=($(compgen -d -- "$current")); return ;;
         esac
         COMPREPLY+=("${line%%$'\\t'*}")
-    done < <(nsqx __complete bash "${COMP_WORDS[@]:0:COMP_CWORD+1}" 2>/dev/null)
-    case "${COMPREPLY[0]}" in *=) compopt -o nospace ;; esac
+    done < <(nsqx __complete bash "${COMP_WORDS[@]:0:COMP_CWORD}" "$last" 2>/dev/null)
+    case "${COMPREPLY[0]}" in *[=/]) compopt -o nospace ;; esac
 }
 
 complete -F _nsqx PROGRAMS
@@ -37,9 +38,10 @@ _ZSH = """\
 #compdef PROGRAMS
 
 _nsqx() {
-    local -a lines values flags
-    local line name
-    lines=("${(@f)$(nsqx __complete zsh "${(@)words[1,CURRENT]}" 2>/dev/null)}")
+    local -a lines values open
+    local last line name about
+    last=${(Q)${words[CURRENT]#[\\"\\']}}
+    lines=("${(@f)$(nsqx __complete zsh "${(@Q)words[1,CURRENT-1]}" "$last" 2>/dev/null)}")
     case "$lines[1]" in
         :files) compset -P 1 '*='; _files; return ;;
         :dirs) compset -P 1 '*='; _files -/; return ;;
@@ -47,30 +49,42 @@ _nsqx() {
     for line in $lines; do
         [[ -n $line ]] || continue
         name=${${line%%$'\\t'*}//:/\\\\:}
-        if [[ $name == *= ]]; then
-            flags+=("$name:${line#*$'\\t'}")
+        about=""
+        [[ $line == *$'\\t'* ]] && about=":${line#*$'\\t'}"
+        # A flag that needs a value and a topic that needs a channel are not followed by a space.
+        if [[ $name == *[=/] ]]; then
+            open+=("$name$about")
         else
-            values+=("$name:${line#*$'\\t'}")
+            values+=("$name$about")
         fi
     done
     _describe -t values value values
-    _describe -t flags flag flags -S ''
+    _describe -t open value open -S ''
 }
 
-compdef _nsqx PROGRAMS
+# As a file of $fpath, this is the body of a function that is called for the first completion.
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    _nsqx "$@"
+else
+    compdef _nsqx PROGRAMS
+fi
 """
 
 _FISH = """\
 function __nsqx_complete
-    set -l current (commandline -ct)
+    set -l current (commandline -ct | string replace -r '^["\\']' '' | string unescape)
     set -l lines (nsqx __complete fish (commandline -opc) "$current" 2>/dev/null)
+    # Functions of fish complete a path, but not one after a flag and an equals sign.
+    set -l path (string replace -r '^--[^=]+=' '' -- "$current")
+    set -l flag (string match -r '^--[^=]+=' -- "$current")
     switch "$lines[1]"
         case :files
-            __fish_complete_path "$current"
+            set lines "$flag"(__fish_complete_path "$path")
         case :dirs
-            __fish_complete_directories "$current"
-        case '*'
-            printf '%s\\n' $lines
+            set lines "$flag"(__fish_complete_directories "$path")
+    end
+    for line in $lines
+        printf '%s\\n' "$line"
     end
 end
 

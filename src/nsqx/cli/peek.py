@@ -43,6 +43,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("last", INT, 0, "show the last messages, at most this many"),
     Flag("skip", INT, 0, "classic topics: leave out this many messages"),
     Flag("count", INT, _DEFAULT_COUNT, "show at most this many messages of each nsqd"),
+    Flag("n", INT, 0, "the same as --count"),
     Flag("contains", STRING, "", "show only messages whose `text` contains this, in upper or lower case"),
     Flag("state", STRING, "", "show only messages in this `state` of the channel: waiting, in_flight or deferred"),
     Flag("max-bytes", INT, 1024 * 1024, "cut bodies that are larger"),
@@ -80,6 +81,7 @@ def read_options(argv: Sequence[str]) -> PeekOptions:
         raise UtilityFailed(f"invalid --state={values['state']}: use {', '.join(_STATES)}")
     if values["state"] in _STATES[:2] and len(words) < 2:
         raise UtilityFailed(f"--state={values['state']} needs a channel: {PROGRAM} TOPIC CHANNEL")
+    values["count"] = values.pop("n") or values["count"]
     for name in ("count", "max_bytes"):
         if values[name] < 1:
             raise UtilityFailed(f"--{name.replace('_', '-')} must be positive")

@@ -25,6 +25,8 @@ SEVERITIES = (CRITICAL, WARNING, INFO)
 MESSAGES, SECONDS, SHARE, NOTHING = "messages", "seconds", "share", ""
 # Fewer timeouts per second than this are no trouble, whatever their share.
 LEAST_TIMEOUTS_PER_S = 0.01
+# The default of the threshold that resolves an alert, as a part of the one that fires it.
+_RESOLVE_PART, _RESOLVE_PART_BELOW = 0.8, 1.2
 # The history in full resolution covers this time.
 MAX_WINDOW_S = 900.0
 _MAX_DURATION_S = 366 * 86400.0
@@ -40,6 +42,8 @@ class AlertRule:
     unit: str
     """The unit of the threshold and of the measured value."""
     threshold: float
+    resolve_threshold: float
+    """The threshold while the alert fires: a value that swings around ``threshold`` does not fire it repeatedly."""
     for_s: float
     """The condition must hold for this time before the alert fires."""
     keep_s: float
@@ -48,6 +52,10 @@ class AlertRule:
     window_s: float = 0.0
     """The time over which the condition is measured; 0 if it is the last value."""
     enabled: bool = True
+
+    def is_beyond(self, value: float, threshold: float) -> bool:
+        """Return whether a value violates a threshold."""
+        return value < threshold if self.name == DISK_LOW else value > threshold
 
     @property
     def is_about_nodes(self) -> bool:
@@ -64,6 +72,7 @@ class AlertRule:
             "title": self.title,
             "unit": self.unit,
             "threshold": self.threshold,
+            "resolve_threshold": self.resolve_threshold,
             "for_s": self.for_s,
             "keep_firing_for_s": self.keep_s,
             "window_s": self.window_s,
@@ -75,13 +84,13 @@ class AlertRule:
 DEFAULT_RULES: Mapping[str, AlertRule] = {
     rule.name: rule
     for rule in (
-        AlertRule(NODE_GONE, "nsqd gone", NOTHING, 0, 60, 60, CRITICAL),
-        AlertRule(DISK_LOW, "Disk low", SHARE, 0.1, 300, 300, CRITICAL),
-        AlertRule(OLD, "Old messages", SECONDS, 900, 60, 120, WARNING),
-        AlertRule(GROWING, "Growing", MESSAGES, 1000, 300, 300, WARNING, window_s=600),
-        AlertRule(NO_CONSUMER, "No consumer", MESSAGES, 0, 600, 60, WARNING),
-        AlertRule(TIMING_OUT, "Timing out", SHARE, 0.05, 300, 300, WARNING, window_s=600),
-        AlertRule(NO_CHANNEL, "No channel", MESSAGES, 0, 3600, 60, INFO),
+        AlertRule(NODE_GONE, "nsqd gone", NOTHING, 0, 0, 60, 60, CRITICAL),
+        AlertRule(DISK_LOW, "Disk low", SHARE, 0.1, 0.12, 300, 300, CRITICAL),
+        AlertRule(OLD, "Old messages", SECONDS, 900, 720, 60, 120, WARNING),
+        AlertRule(GROWING, "Growing", MESSAGES, 1000, 800, 300, 300, WARNING, window_s=600),
+        AlertRule(NO_CONSUMER, "No consumer", MESSAGES, 0, 0, 600, 60, WARNING),
+        AlertRule(TIMING_OUT, "Timing out", SHARE, 0.05, 0.04, 300, 300, WARNING, window_s=600),
+        AlertRule(NO_CHANNEL, "No channel", MESSAGES, 0, 0, 3600, 60, INFO),
     )
 }
 
@@ -188,7 +197,22 @@ def _read_table(number: int, table: Mapping[str, Any]) -> _Table:
         except ValueError as error:
             shown = quote(value) if isinstance(value, str) else str(value)
             raise ConfigError(f"{where}invalid {key} {shown}: {error}") from None
+    if "threshold" in changes and "resolve_threshold" not in changes:
+        changes["resolve_threshold"] = _default_resolve_threshold(rule, changes["threshold"])
+    changed = replace(rule, **changes)
+    if changed.is_beyond(changed.resolve_threshold, changed.threshold):
+        side = "smaller" if rule.name == DISK_LOW else "larger"
+        raise ConfigError(
+            f"{where}resolve_threshold ({value_text(rule.unit, changed.resolve_threshold)}) is {side} than threshold "
+            f"({value_text(rule.unit, changed.threshold)})"
+        )
     return _Table(name, globs["topic"], globs["channel"], globs["node"], changes)
+
+
+def _default_resolve_threshold(rule: AlertRule, threshold: float) -> float:
+    if rule.name == DISK_LOW:
+        return round(min(1.0, threshold * _RESOLVE_PART_BELOW), 6)
+    return round(threshold * _RESOLVE_PART, 0 if rule.unit == MESSAGES else 6)
 
 
 def _read_glob(rule: AlertRule, key: str, value: object) -> str:
@@ -261,6 +285,7 @@ def _read_enabled(_rule: AlertRule, value: object) -> bool:
 
 _SETTINGS: Mapping[str, tuple[str, Callable[[AlertRule, object], Any]]] = {
     "threshold": ("threshold", _read_threshold),
+    "resolve_threshold": ("resolve_threshold", _read_threshold),
     "for": ("for_s", lambda _rule, value: _read_duration(value)),
     "keep_firing_for": ("keep_s", lambda _rule, value: _read_duration(value)),
     "window": ("window_s", _read_window),
@@ -279,7 +304,9 @@ def prometheus_rule(rule: AlertRule) -> dict[str, Any]:
     window = format_prometheus_duration(rule.window_s)
     document: dict[str, Any] = {
         "alert": name,
-        "expr": expression.format(threshold=f"{rule.threshold:g}", half=half, window=window),
+        "expr": expression.format(
+            threshold=f"{rule.threshold:g}", resolve=f"{rule.resolve_threshold:g}", half=half, window=window
+        ),
         "for": format_prometheus_duration(rule.for_s),
         "keep_firing_for": format_prometheus_duration(rule.keep_s),
         "labels": {"severity": rule.severity},
@@ -299,9 +326,17 @@ def format_prometheus_duration(duration_s: float) -> str:
     return f"{whole}s"
 
 
+def _or_fires(labels: str, value: str, name: str) -> str:
+    """Return a condition: a value violates the threshold, or the alert fires already."""
+    return f'and on ({labels}) ({value} {{threshold}} or ALERTS{{{{alertname="{name}", alertstate="firing"}}}})\n'
+
+
+_FREE_SHARE = "nsq_disk_free_bytes / nsq_disk_size_bytes"
+_OLDEST = "max by (topic, channel) (nsq_channel_oldest_seconds)"
 _DEPTH = "sum by (topic, channel) (nsq_channel_depth{0})"
 _TIMEOUTS = "sum by (topic, channel) (rate(nsq_channel_timeouts_total[{window}]))"
 _MESSAGES = "sum by (topic, channel) (rate(nsq_channel_messages_total[{window}]))"
+_TIMEOUT_SHARE = f"{_TIMEOUTS} / ({_MESSAGES} + {_TIMEOUTS})"
 # The name, the expression, the summary and the description of each alert.
 _PROMETHEUS = {
     NODE_GONE: (
@@ -313,20 +348,21 @@ _PROMETHEUS = {
     ),
     DISK_LOW: (
         "NsqdDiskLow",
-        "nsq_disk_free_bytes / nsq_disk_size_bytes < {threshold}",
+        f"{_FREE_SHARE} < {{resolve}}\n" + _or_fires("job, instance", f"{_FREE_SHARE} <", "NsqdDiskLow"),
         "nsqd {{ $labels.instance }} has {{ $value | humanizePercentage }} of its disk free",
         "Free space, or shorten the retention of logs. nsqd refuses publishes when the disk is full.",
     ),
     OLD: (
         "NsqChannelOldMessages",
-        "max by (topic, channel) (nsq_channel_oldest_seconds) > {threshold}",
+        f"{_OLDEST} > {{resolve}}\n" + _or_fires("topic, channel", f"{_OLDEST} >", "NsqChannelOldMessages"),
         "the oldest message of {{ $labels.topic }}/{{ $labels.channel }} has waited {{ $value | humanizeDuration }}",
         "Add consumers to the channel, or look for a message that fails again and again.",
     ),
     GROWING: (
         "NsqChannelFallsBehind",
-        f"{_DEPTH.format('')} > {{threshold}}\n"
-        f"and {_DEPTH.format('')} > {_DEPTH.format(' offset {half}')}\n"
+        f"{_DEPTH.format('')} > {{resolve}}\n"
+        + _or_fires("topic, channel", f"{_DEPTH.format('')} >", "NsqChannelFallsBehind")
+        + f"and {_DEPTH.format('')} > {_DEPTH.format(' offset {half}')}\n"
         f"and {_DEPTH.format(' offset {half}')} > {_DEPTH.format(' offset {window}')}\n",
         "{{ $labels.topic }}/{{ $labels.channel }} has {{ $value | humanize }} waiting messages, and the number grows",
         "Add consumers to the channel, or raise their max_in_flight.",
@@ -340,7 +376,9 @@ _PROMETHEUS = {
     ),
     TIMING_OUT: (
         "NsqChannelManyTimeouts",
-        f"{_TIMEOUTS}\n/ ({_MESSAGES} + {_TIMEOUTS}) > {{threshold}}\nand {_TIMEOUTS} > {LEAST_TIMEOUTS_PER_S:g}\n",
+        f"{_TIMEOUT_SHARE} > {{resolve}}\n"
+        + _or_fires("topic, channel", f"{_TIMEOUT_SHARE} >", "NsqChannelManyTimeouts")
+        + f"and {_TIMEOUTS} > {LEAST_TIMEOUTS_PER_S:g}\n",
         "{{ $value | humanizePercentage }} of the deliveries of {{ $labels.topic }}/{{ $labels.channel }} time out",
         "Handlers take longer than msg-timeout, or consumers disconnect with messages in flight.",
     ),

@@ -1,8 +1,9 @@
 """Alerts: which of the rules hold, since when, and what has changed. No I/O; the time is an argument.
 
 An alert is pending while its condition holds for less than the rule's time, then it fires. It is resolved when the
-condition has not held for ``keep_firing_for``. A number that is unknown, because an nsqd is missing or does not report
-it, changes nothing: an alert does not end because of a missing measurement.
+condition has not held for ``keep_firing_for``. While it fires, the condition is examined with ``resolve_threshold``.
+A number that is unknown, because an nsqd is missing or does not report it, changes nothing: an alert does not end
+because of a missing measurement.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from nsqx.nsqadmin import alert_rules
 from nsqx.nsqadmin.alert_rules import DEFAULT_RULES, SEVERITIES, AlertRule, AlertRules
 
 if TYPE_CHECKING:
-    from nsqx.nsqadmin.cluster_stats import ClusterStats, Subject
+    from nsqx.nsqadmin.cluster_stats import ClusterStats
+    from nsqx.nsqadmin.subject import Subject
 
 PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"
 MAX_ALERTS = 10_000
@@ -67,6 +69,7 @@ class Alert:
             "unit": rule.unit,
             "value": round(self.value, 4),
             "threshold": rule.threshold,
+            "resolve_threshold": rule.resolve_threshold,
             "since_s": round(self.since_s, 3),
             "fired_s": round(self.fired_s, 3) or None,
             "resolved_s": round(self.resolved_s, 3) or None,
@@ -105,7 +108,7 @@ class AlertBook:
 
         ``missing`` are the missing nsqds in the form of nsqadmin's API. ``is_measured`` is false if no nsqd answered.
         """
-        found = _Findings()
+        found = _Findings(self.active)
         gone = {str(each["address"]): each.get("last_seen_s") for each in missing}
         for address, last_seen_s in gone.items():
             rule = self.rules.of(node=address).get(alert_rules.NODE_GONE)
@@ -125,9 +128,7 @@ class AlertBook:
         for address, disk in disks.items():
             rule = self.rules.of(node=address).get(alert_rules.DISK_LOW)
             if rule is not None and disk.size_bytes > 0:
-                share = disk.free_bytes / disk.size_bytes
-                if share < rule.threshold:
-                    found.holds(AlertKey(rule.name, node=address), rule, share)
+                found.examine(AlertKey(rule.name, node=address), rule, disk.free_bytes / disk.size_bytes)
         for key in self.active:
             if key.rule == alert_rules.DISK_LOW and key.node in gone:
                 found.unknown.add(key)
@@ -138,7 +139,7 @@ class AlertBook:
         if not channels:
             rule = self.rules.of(topic.name).get(alert_rules.NO_CHANNEL)
             if rule is not None:
-                found.examine(AlertKey(rule.name, topic.name), rule, topic, topic.depth if topic.depth else None)
+                found.examine(AlertKey(rule.name, topic.name), rule, topic.depth, topic)
         for channel in channels:
             rules = self.rules.of(topic.name, channel.name)
             for name, measure in _MEASURES.items():
@@ -151,7 +152,7 @@ class AlertBook:
                     if key in self.active:
                         found.unknown.add(key)
                 else:
-                    found.examine(key, rule, channel, value)
+                    found.examine(key, rule, value, channel)
 
     def _advance(self, found: _Findings, now_s: float) -> list[Alert]:
         changed: list[Alert] = []
@@ -224,22 +225,31 @@ class AlertBook:
 class _Findings:
     """The conditions that hold at one poll, and those that are not known."""
 
-    __slots__ = ("held", "unknown")
+    __slots__ = ("_active", "held", "unknown")
 
-    def __init__(self) -> None:
+    def __init__(self, active: Mapping[AlertKey, Alert]) -> None:
+        self._active = active
         self.held: dict[AlertKey, tuple[AlertRule, float]] = {}
         self.unknown: set[AlertKey] = set()
 
     def holds(self, key: AlertKey, rule: AlertRule, value: float) -> None:
         self.held[key] = rule, value
 
-    def examine(self, key: AlertKey, rule: AlertRule, subject: Subject, value: float | None) -> None:
-        """Note a condition that holds if ``value`` is above the threshold."""
-        if value is not None and value > rule.threshold:
+    def examine(self, key: AlertKey, rule: AlertRule, value: float | None, subject: Subject | None = None) -> None:
+        """Note a condition that holds if ``value`` violates the threshold that applies now."""
+        if (
+            value is not None
+            and rule.is_beyond(value, rule.resolve_threshold)
+            and (rule.is_beyond(value, rule.threshold) or self._fires(key))
+        ):
             self.held[key] = rule, value
-        elif subject.missing_nodes:
+        elif subject is not None and subject.missing_nodes:
             # The sums lack the numbers of the missing nsqds.
             self.unknown.add(key)
+
+    def _fires(self, key: AlertKey) -> bool:
+        alert = self._active.get(key)
+        return alert is not None and alert.state == FIRING
 
 
 UNKNOWN = -1.0
@@ -255,7 +265,7 @@ def _old(_stats: ClusterStats, channel: Subject, _rule: AlertRule) -> float | No
 
 def _growing(stats: ClusterStats, channel: Subject, rule: AlertRule) -> float | None:
     """Return the depth if it has grown in both halves of the window."""
-    if channel.depth <= rule.threshold:
+    if channel.depth <= rule.resolve_threshold:
         return None
     middle = stats.value_before(channel, "depth", rule.window_s / 2)
     start = stats.value_before(channel, "depth", rule.window_s)

@@ -224,6 +224,7 @@ class SettingsDocument(TypedDict):
     history_window_s: NotRequired[float]
     messages: NotRequired[Annotated[bool, "False if reading and publishing messages are disabled."]]
     tail_max_per_s: NotRequired[float]
+    manual_url: NotRequired[Annotated[str, "The URL of the manual without a slash at the end, or empty."]]
     nsqlookupd: NotRequired[list[str]]
     graph_enabled: NotRequired[bool]
     graphite_url: NotRequired[str]
@@ -293,6 +294,7 @@ class AlertDocument(TypedDict):
     unit: Annotated[Literal["messages", "seconds", "share", ""], "The unit of the value and of the threshold."]
     value: Annotated[float, "The last value for which the condition held."]
     threshold: float
+    resolve_threshold: Annotated[float, "The threshold while the alert fires."]
     since_s: Annotated[float, "The time since which the condition holds, in seconds since 1970."]
     fired_s: SecondsField | None
     resolved_s: SecondsField | None
@@ -306,6 +308,7 @@ class AlertRuleDocument(TypedDict):
     title: str
     unit: Literal["messages", "seconds", "share", ""]
     threshold: float
+    resolve_threshold: Annotated[float, "The threshold while the alert fires."]
     for_s: Annotated[float, "The condition must hold for this time."]
     keep_firing_for_s: Annotated[float, "The alert is resolved when the condition has not held for this time."]
     window_s: Annotated[float, "The time over which the condition is measured; 0: the last value."]

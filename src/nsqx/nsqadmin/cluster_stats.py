@@ -7,137 +7,32 @@ missing nsqds are not part of the sums; they are counted separately as stranded.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from nsqx.cluster.flow import Flow, messages_out
+from nsqx.cluster.flow import Flow
 from nsqx.names import is_ephemeral
 from nsqx.nsqadmin import trouble
-from nsqx.nsqadmin.backlog_state import BacklogState
 from nsqx.nsqadmin.history import Track, WallClock, condense
 from nsqx.nsqadmin.inventory import Holding, Holdings
-from nsqx.nsqadmin.trouble import TroubleList
-
-# The series in the history of a topic and of a channel, in storage order.
-CHANNEL_SERIES = (
-    "rate",
-    "rate_out",
-    "depth",
-    "in_flight",
-    "deferred",
-    "requeued",
-    "timed_out",
-    "clients",
-    "missing_nodes",
+from nsqx.nsqadmin.subject import (
+    CHANNEL_SERIES,
+    TOPIC_SERIES,
+    NodeCounters,
+    Subject,
+    add_latency,
+    add_stats,
+    advance,
+    poll_row,
+    poll_values,
 )
-TOPIC_SERIES = (*CHANNEL_SERIES, "channels_depth")
+from nsqx.nsqadmin.trouble import TroubleList
 
 MAX_SUBJECTS = 100_000
 SPARKLINE_POINTS = 30
-_COUNTERS = 3
 _DEPTH = CHANNEL_SERIES.index("depth")
 _REQUEUED = CHANNEL_SERIES.index("requeued")
 _TIMED_OUT = CHANNEL_SERIES.index("timed_out")
-_NEVER = -1_000_000_000
-
-
-class Subject:
-    """A topic or a channel: the sums of the open poll, the row of the last poll, and the history."""
-
-    __slots__ = (
-        "backend_depth",
-        "backlog",
-        "changed",
-        "channels",
-        "clients",
-        "deferred",
-        "depth",
-        "in_flight",
-        "latency_ns",
-        "message_count",
-        "missing_nodes",
-        "name",
-        "nodes",
-        "oldest_ms",
-        "paused",
-        "poll",
-        "rate",
-        "rate_out",
-        "requeue_count",
-        "requeued",
-        "requeued_poll",
-        "row",
-        "stranded",
-        "timed_out",
-        "timed_out_poll",
-        "timeout_count",
-        "topic",
-        "track",
-    )
-
-    def __init__(self, name: str, track: Track, topic: str = "") -> None:
-        """``topic`` is the topic of a channel."""
-        self.name = name
-        self.topic = topic
-        self.track = track
-        self.timed_out_poll = self.requeued_poll = _NEVER
-        self.backlog = BacklogState()
-        self.channels: dict[str, Subject] = {}
-        self.row: dict[str, Any] = {}
-        self.changed = -1
-        self.poll = -1
-        self.begin(-1)
-
-    def begin(self, poll: int) -> None:
-        """Reset the sums for a new poll."""
-        self.poll = poll
-        self.nodes = self.missing_nodes = self.stranded = 0
-        self.depth = self.backend_depth = self.message_count = 0
-        self.in_flight = self.deferred = self.requeue_count = self.timeout_count = self.clients = 0
-        self.rate = self.rate_out = self.requeued = self.timed_out = 0.0
-        self.oldest_ms: int | None = None
-        self.paused = False
-        self.latency_ns: dict[str, float] = {}
-
-
-class NodeCounters:
-    """The counters of one nsqd at the last poll, in the order of its /stats: three for each topic and channel."""
-
-    __slots__ = (
-        "_places",
-        "channels",
-        "clients",
-        "counts",
-        "depth",
-        "per_s",
-        "rate",
-        "rate_out",
-        "subjects",
-        "time_s",
-        "topics",
-        "unfinished",
-    )
-
-    def __init__(self, time_s: float, before: NodeCounters | None) -> None:
-        self.time_s = time_s
-        self.per_s = 0.0 if before is None else 1 / max(time_s - before.time_s, 1e-3)
-        self.subjects: list[Subject] = []
-        self.counts = array("q")
-        self.unfinished = array("q")
-        """The number of messages of each subject: waiting, in flight or deferred."""
-        self.rate = self.rate_out = 0.0
-        """Messages published to the topics and messages that left the channels, per second."""
-        self.topics = self.channels = self.clients = self.depth = 0
-        self._places: dict[int, int] | None = None
-
-    def place_of(self, subject: Subject, expected: int) -> int:
-        """Return the index of a subject's counters, -1 without counters; checks the index of the last poll first."""
-        if expected < len(self.subjects) and self.subjects[expected] is subject:
-            return expected * _COUNTERS
-        if self._places is None:
-            self._places = {id(each): index * _COUNTERS for index, each in enumerate(self.subjects)}
-        return self._places.get(id(subject), -1)
 
 
 class ClusterStats:
@@ -188,9 +83,9 @@ class ClusterStats:
         subject = self._subject(self.topics, stats["topic_name"], len(TOPIC_SERIES))
         if subject is None:
             return
-        _add(subject, stats)
+        add_stats(subject, stats)
         per_s = now.per_s
-        rate = per_s * _advance(subject, (stats["message_count"], 0, 0), stats["depth"], before, now)[0]
+        rate = per_s * advance(subject, (stats["message_count"], 0, 0), stats["depth"], before, now)[0]
         subject.rate += rate
         now.rate += rate
         now.depth += stats["depth"]
@@ -199,7 +94,7 @@ class ClusterStats:
             each = self._subject(subject.channels, channel["channel_name"], len(CHANNEL_SERIES), subject.name)
             if each is None:
                 continue
-            _add(each, channel)
+            add_stats(each, channel)
             unfinished = channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
             each.in_flight += channel["in_flight_count"]
             each.deferred += channel["deferred_count"]
@@ -207,7 +102,7 @@ class ClusterStats:
             each.timeout_count += channel["timeout_count"]
             each.clients += channel["client_count"]
             counters = channel["message_count"], channel["requeue_count"], channel["timeout_count"]
-            messages, requeues, timeouts, went = _advance(each, counters, unfinished, before, now)
+            messages, requeues, timeouts, went = advance(each, counters, unfinished, before, now)
             each.rate += per_s * messages
             each.rate_out += per_s * went
             now.rate_out += per_s * went
@@ -218,7 +113,7 @@ class ClusterStats:
             each.timed_out += per_s * timeouts
             latency = channel.get("e2e_processing_latency")
             if latency and latency["percentiles"]:
-                _add_latency(each, latency["percentiles"])
+                add_latency(each, latency["percentiles"])
 
     def _add_absent(self, holdings: Holdings) -> None:
         """Add the messages that a missing nsqd had."""
@@ -323,7 +218,7 @@ class ClusterStats:
     def _close_subject(
         self, subject: Subject, poll: int, extra: dict[str, Any], more_values: tuple[float, ...]
     ) -> None:
-        values = _values(subject)
+        values = poll_values(subject)
         if subject.nodes:  # if no node was measured: a gap, not a zero
             subject.track.put(poll, (*values, *more_values))
         if subject.requeued:
@@ -331,7 +226,7 @@ class ClusterStats:
         if subject.timed_out:
             subject.timed_out_poll = poll
         row: dict[str, Any] = {
-            **_row(subject, extra),
+            **poll_row(subject, extra),
             "requeued_per_min": self._per_minute(subject, _REQUEUED, subject.requeued_poll),
             "timed_out_per_min": self._per_minute(subject, _TIMED_OUT, subject.timed_out_poll),
         }
@@ -461,89 +356,3 @@ class ClusterStats:
             topic.track.size_bytes + sum(channel.track.size_bytes for channel in topic.channels.values())
             for topic in self.topics.values()
         )
-
-
-def _add(subject: Subject, stats: dict[str, Any]) -> None:
-    subject.nodes += 1
-    oldest_ms = stats.get("oldest_ms")
-    if oldest_ms is not None:
-        subject.oldest_ms = max(oldest_ms, subject.oldest_ms or 0)
-    subject.depth += stats["depth"]
-    subject.backend_depth += stats["backend_depth"]
-    subject.message_count += stats["message_count"]
-    if stats["paused"]:
-        subject.paused = True
-
-
-def _advance(
-    subject: Subject,
-    counters: tuple[int, int, int],
-    unfinished: int,
-    before: NodeCounters | None,
-    now: NodeCounters,
-) -> tuple[int, int, int, int]:
-    """Store one node's counters; return their growth since the last poll, and how many messages left."""
-    expected = len(now.subjects)
-    now.subjects.append(subject)
-    now.counts.extend(counters)
-    now.unfinished.append(unfinished)
-    if before is None:
-        return 0, 0, 0, 0
-    place = before.place_of(subject, expected)
-    if place < 0:
-        return (*counters, messages_out(counters[0], 0, unfinished))
-    counts = before.counts
-    messages, requeues, timeouts = counters
-    messages -= counts[place]
-    requeues -= counts[place + 1]
-    timeouts -= counts[place + 2]
-    if messages < 0 or requeues < 0 or timeouts < 0:  # the node restarted and counts from 0
-        return (*counters, messages_out(counters[0], 0, unfinished))
-    return messages, requeues, timeouts, messages_out(messages, before.unfinished[place // _COUNTERS], unfinished)
-
-
-def _add_latency(subject: Subject, percentiles: list[dict[str, float]]) -> None:
-    """Note the latency of the slowest node, by percentile."""
-    known = subject.latency_ns
-    for each in percentiles:
-        name, value = f"{each['quantile']:g}", each["value"]
-        known[name] = max(value, known.get(name, 0))
-
-
-def _values(subject: Subject) -> tuple[float, ...]:
-    """Return the values of a poll, in the order of CHANNEL_SERIES."""
-    return (
-        round(subject.rate, 3),
-        round(subject.rate_out, 3),
-        subject.depth,
-        subject.in_flight,
-        subject.deferred,
-        round(subject.requeued, 3),
-        round(subject.timed_out, 3),
-        subject.clients,
-        subject.missing_nodes,
-    )
-
-
-def _row(subject: Subject, extra: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": subject.name,
-        **extra,
-        "nodes": subject.nodes,
-        "missing_nodes": subject.missing_nodes,
-        "stranded": subject.stranded,
-        "paused": subject.paused,
-        "depth": subject.depth,
-        "backend_depth": subject.backend_depth,
-        "message_count": subject.message_count,
-        "rate": round(subject.rate, 3),
-        "rate_out": round(subject.rate_out, 3),
-        **subject.backlog.fields(),
-        "in_flight": subject.in_flight,
-        "deferred": subject.deferred,
-        "requeue_count": subject.requeue_count,
-        "requeued": round(subject.requeued, 3),
-        "timeout_count": subject.timeout_count,
-        "timed_out": round(subject.timed_out, 3),
-        "clients": subject.clients,
-    }

@@ -128,6 +128,7 @@ class ConfigAPI:
             "history_window_s": options.history_window / NS_PER_S if options.poll_interval else 0,
             "messages": options.messages,
             "tail_max_per_s": MAX_PER_S,
+            "manual_url": options.manual_url.rstrip("/"),
             "nsqlookupd": options.nsqlookupd_http_addresses,
             "graph_enabled": bool(options.graphite_url),
             "graphite_url": "" if options.proxy_graphite else options.graphite_url,

@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from nsqx.nsqadmin.cluster_stats import CHANNEL_SERIES, TOPIC_SERIES
 from nsqx.nsqadmin.history_file import HistoryFile
 from nsqx.nsqadmin.long_history import LongHistory, tiers_for
+from nsqx.nsqadmin.subject import CHANNEL_SERIES, TOPIC_SERIES
 
 if TYPE_CHECKING:
     from nsqx.log import Log

@@ -16,10 +16,11 @@ import orjson
 
 from nsqx.errors import HTTPError
 from nsqx.names import is_valid_name
-from nsqx.nsqadmin.cluster_stats import CHANNEL_SERIES, SPARKLINE_POINTS, TOPIC_SERIES, Subject
+from nsqx.nsqadmin.cluster_stats import SPARKLINE_POINTS
 from nsqx.nsqadmin.long_history import NSQADMIN_STOPPED, event_documents, join
 from nsqx.nsqadmin.request_context import RequestContext, json_bytes_response, json_response
 from nsqx.nsqadmin.sse import Viewers, event_of
+from nsqx.nsqadmin.subject import CHANNEL_SERIES, TOPIC_SERIES, Subject
 
 if TYPE_CHECKING:
     from starlette.responses import Response

@@ -19,7 +19,8 @@ from nsqx.nsqadmin.cluster_stats import MAX_SUBJECTS
 from nsqx.nsqadmin.history import Track, WallClock
 
 if TYPE_CHECKING:
-    from nsqx.nsqadmin.cluster_stats import ClusterStats, Subject
+    from nsqx.nsqadmin.cluster_stats import ClusterStats
+    from nsqx.nsqadmin.subject import Subject
 
 POINTS = 720
 _DAY_S = 86400.0

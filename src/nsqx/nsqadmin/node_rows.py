@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nsqx.nsqadmin.cluster_stats import NodeCounters
+    from nsqx.nsqadmin.subject import NodeCounters
 
 NSQX, GO = "nsqx", "go"
 

@@ -87,6 +87,7 @@ class NsqadminOptions:
     consumer_opts: list[str] = field(default_factory=list)
     alert_webhook: str = ""
     external_url: str = ""
+    manual_url: str = ""
     alert: list[dict[str, Any]] = field(default_factory=list)
     """Tables of the configuration file that change the rules of alerts."""
     cluster_name: str = ""
@@ -201,6 +202,7 @@ FLAGS: tuple[Flag, ...] = (
         "URL at which browsers reach the page, with the base path, for the links in these messages; the default has"
         " this host's name and -http-address",
     ),
+    _option("manual-url", STRING, "URL of the manual, for the links of the page; without it there are none"),
 )
 _ALERT_TABLES = _option("alert", TABLES, "")
 _CONFIG_ONLY = (_ALERT_TABLES, _option("cluster", TABLES, ""), _option("cluster-name", STRING, ""))
@@ -262,7 +264,7 @@ def validate(options: NsqadminOptions) -> None:
     AlertRules(options.alert)
     if (options.alert or options.alert_webhook) and not options.poll_interval:
         raise ConfigError("alerts need --poll-interval above 0")
-    for name in ("alert-webhook", "external-url"):
+    for name in ("alert-webhook", "external-url", "manual-url"):
         _check_http_url(name, getattr(options, name.replace("-", "_")))
 
 

@@ -49,6 +49,7 @@ def test_all_arguments_after_two_dashes_are_words() -> None:
         (["--intervall=1s"], "unknown flag --intervall; did you mean --interval?"),
         (["--nothing-like-it"], "unknown flag --nothing-like-it"),
         (["-x"], "unknown flag -x"),
+        (["-i"], "unknown flag -i"),
         (["--n=x"], 'invalid -n "x": use a whole number'),
         (["--n=99999999999999999999"], 'invalid -n "99999999999999999999": value out of range'),
         (["--rate=x"], 'invalid --rate "x": use a number'),

@@ -95,6 +95,7 @@ def test_version_and_unknown_flags() -> None:
         ({"alert": [{"rule": "slow"}]}, r'\[\[alert]] table 1: invalid rule "slow"'),
         ({"alert_webhook": "hooks.example.com"}, "invalid --alert-webhook: use a URL such as https://host/path"),
         ({"external_url": "ftp://x/"}, "invalid --external-url"),
+        ({"manual_url": "docs/"}, "invalid --manual-url: use a URL such as https://host/path"),
         ({"alert_webhook": "http://x/", "poll_interval": 0}, "alerts need --poll-interval above 0"),
         ({"trusted_proxies": ["nobody"]}, r"failed to parse --trusted-proxy \(nobody\)"),
         ({"allowed_origins": ["example.com"]}, r"failed to parse --allowed-origin \(example.com\)"),

@@ -15,6 +15,7 @@ from nsqx.nsqadmin.alert_rules import (
     NODE_GONE,
     OLD,
     TIMING_OUT,
+    AlertRule,
     AlertRules,
     format_prometheus_duration,
     prometheus_rule,
@@ -66,6 +67,33 @@ def test_a_table_changes_a_rule_for_all_subjects() -> None:
     assert (rule.threshold, rule.for_s, rule.keep_s, rule.window_s, rule.severity) == (50, 60, 120, 300, "critical")
 
 
+@pytest.mark.parametrize(
+    ("table", "resolves_at"),
+    [
+        ({"rule": "old", "threshold": "10m"}, 480),
+        ({"rule": "old", "threshold": "10m", "resolve_threshold": "1m"}, 60),
+        ({"rule": "old", "resolve_threshold": "15m"}, 900),
+        ({"rule": "growing", "threshold": 99}, 79),
+        ({"rule": "timing_out", "threshold": "10%"}, 0.08),
+        ({"rule": "disk_low", "threshold": "20%"}, 0.24),
+        ({"rule": "disk_low", "threshold": "90%"}, 1),
+        ({"rule": "disk_low", "resolve_threshold": "50%"}, 0.5),
+        ({"rule": "no_consumer", "threshold": 100}, 80),
+    ],
+)
+def test_the_second_threshold_is_given_or_derived(table: dict[str, Any], resolves_at: float) -> None:
+    rules = AlertRules([table]).general()
+    assert [rule.resolve_threshold for rule in rules if rule.name == table["rule"]] == [resolves_at]
+
+
+@pytest.mark.parametrize("rule", DEFAULT_RULES.values(), ids=lambda rule: rule.name)
+def test_the_second_thresholds_of_the_defaults_are_the_derived_ones(rule: AlertRule) -> None:
+    if rule.unit:
+        value = int(rule.threshold) if rule.unit == "messages" else rule.threshold
+        table = {"rule": rule.name, "threshold": f"{value}s" if rule.unit == "seconds" else value}
+        assert rule in AlertRules([table]).general()
+
+
 def test_the_first_table_that_matches_decides() -> None:
     rules = AlertRules(
         [
@@ -103,6 +131,10 @@ def test_nodes_have_their_own_globs() -> None:
         ({"rule": "timing_out", "threshold": "7 percent"}, 'use a share such as "5%" or 0.05'),
         ({"rule": "timing_out", "threshold": 1.5}, "use a share"),
         ({"rule": "timing_out", "threshold": "nan%"}, "use a share"),
+        ({"rule": "old", "resolve_threshold": "20m"}, "resolve_threshold (20m0s) is larger than threshold (15m0s)"),
+        ({"rule": "disk_low", "resolve_threshold": 0.05}, "resolve_threshold (5 %) is smaller than threshold (10 %)"),
+        ({"rule": "growing", "resolve_threshold": "9"}, 'invalid resolve_threshold "9": use a number of messages'),
+        ({"rule": "node_gone", "resolve_threshold": 1}, "the rule node_gone has no threshold"),
         ({"rule": "node_gone", "threshold": 1}, "the rule node_gone has no threshold"),
         ({"rule": "node_gone", "topic": "t"}, "the rule node_gone is about nsqds"),
         ({"rule": "old", "node": "a"}, "the rule old is about topics and channels"),

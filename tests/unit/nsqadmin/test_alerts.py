@@ -151,6 +151,15 @@ def test_a_growing_backlog() -> None:
     assert depth(504) == [("growing", "resolved")]
 
 
+def test_a_growing_backlog_near_the_threshold() -> None:
+    watch = Watch({"rule": "growing", "threshold": 100, "window": "20s", "for": "0s", "keep_firing_for": "0s"})
+    depths = 70, 90, 101, 95, 98, 99, 79, 80, 81
+    changes = [watch.poll(topic("t", channel("c", depth=each, client_count=1))) for each in depths]
+    assert changes[2] == [("growing", "firing")]
+    assert changes[3] == [("growing", "resolved")], "it does not grow"
+    assert changes[4:] == [[]] * 5, "99 messages are below the threshold"
+
+
 def test_old_messages() -> None:
     watch = Watch({"rule": "old", "threshold": "1m", "for": "10s", "keep_firing_for": "0s"})
 
@@ -164,6 +173,23 @@ def test_old_messages() -> None:
     assert next(iter(watch.book.active.values())).value == 70
     assert oldest(None) == [], "Go's nsqd does not report the age, so nothing is known"
     assert oldest(0) == [("old", "resolved")]
+
+
+def test_a_value_that_swings_around_the_threshold_fires_once() -> None:
+    watch = Watch({"rule": "old", "threshold": "100s", "for": "10s", "keep_firing_for": "0s"})
+
+    def oldest(*ages_s: int) -> list[list[tuple[str, str]]]:
+        states = (channel("c", depth=1, client_count=1, oldest_ms=age_s * 1000) for age_s in ages_s)
+        return [watch.poll(topic("t", state)) for state in states]
+
+    assert oldest(90, 101, 99, 101) == [[], [], [], []], "a pending alert ends below the threshold"
+    assert oldest(101) == [[("old", "firing")]]
+    assert oldest(99, 101, 81, 100) == [[], [], [], []]
+    document = next(iter(watch.book.active.values())).document()
+    assert (document["value"], document["threshold"], document["resolve_threshold"]) == (100, 100, 80)
+    assert oldest(80) == [[("old", "resolved")]]
+    assert oldest(99, 81) == [[], []], "it fires again only above the threshold"
+    assert not watch.book.active
 
 
 def test_messages_that_time_out() -> None:
@@ -194,7 +220,9 @@ def test_a_full_disk() -> None:
     assert watch.poll(disk=NodeDisk(10, 100)) == []
     assert watch.poll(disk=NodeDisk(9, 100)) == [("disk_low", "firing")]
     assert watch.poll(missing=("a:1",)) == [], "the disk of a missing nsqd is unknown"
-    assert watch.poll(disk=NodeDisk(50, 100)) == [("disk_low", "resolved")]
+    assert watch.poll(disk=NodeDisk(11, 100)) == [], "a little more than the threshold"
+    assert watch.poll(disk=NodeDisk(12, 100)) == [("disk_low", "resolved")]
+    assert watch.poll(disk=NodeDisk(11, 100)) == []
     assert watch.poll(disk=NodeDisk(0, 0)) == []
 
 

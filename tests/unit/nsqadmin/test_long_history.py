@@ -10,7 +10,7 @@ import pytest
 
 from nsqx.log import INFO, Log
 from nsqx.nsqadmin import history_file
-from nsqx.nsqadmin.cluster_stats import CHANNEL_SERIES, TOPIC_SERIES, ClusterStats
+from nsqx.nsqadmin.cluster_stats import ClusterStats
 from nsqx.nsqadmin.history_file import HistoryFile
 from nsqx.nsqadmin.long_history import (
     NSQADMIN_STOPPED,
@@ -22,6 +22,7 @@ from nsqx.nsqadmin.long_history import (
     join,
     tiers_for,
 )
+from nsqx.nsqadmin.subject import CHANNEL_SERIES, TOPIC_SERIES
 
 DEPTH, RATE = CHANNEL_SERIES.index("depth"), CHANNEL_SERIES.index("rate")
 HOUR_S, DAY_S = 3600.0, 86400.0

@@ -1,6 +1,6 @@
 /** The list of topics: its columns, filters and sort order. */
 
-import { ageS, ageText, drainOrder, drainText, matters, perMinute } from "./backlog";
+import { ageS, ageText, drainOrder, drainText, matters, perMinute, waiting } from "./backlog";
 import { count, rate, short } from "./format";
 import type { TopicRow } from "./types";
 
@@ -37,10 +37,10 @@ export const COLUMNS: Column[] = [
   },
   {
     key: "channels_depth",
-    label: "In channels",
-    title: "Messages waiting in its channels",
-    value: (row) => row.channels_depth,
-    show: (row) => short(row.channels_depth),
+    label: "Waiting",
+    title: "Messages waiting in its channels, and in the topic itself",
+    value: waiting,
+    show: (row) => short(waiting(row)),
     unit: " waiting",
     from: 0,
   },

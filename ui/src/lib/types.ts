@@ -16,6 +16,8 @@ export interface Settings {
   clusters: { name: string; path: string }[];
   poll_interval_s: number;
   history_window_s: number;
+  /** The URL of the manual; empty if it is not known. */
+  manual_url: string;
   messages: boolean;
   tail_max_per_s: number;
   nsqlookupd: string[];
@@ -75,6 +77,8 @@ export interface Alert {
   unit: Unit;
   value: number;
   threshold: number;
+  /** The threshold while the alert fires. */
+  resolve_threshold: number;
   since_s: number;
   fired_s: number | null;
   resolved_s: number | null;
@@ -86,6 +90,8 @@ export interface AlertRule {
   title: string;
   unit: Unit;
   threshold: number;
+  /** The threshold while the alert fires. */
+  resolve_threshold: number;
   for_s: number;
   keep_firing_for_s: number;
   window_s: number;
