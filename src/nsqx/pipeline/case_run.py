@@ -23,6 +23,7 @@ from nsqx.pipeline.plan import plan_sinks
 from nsqx.pipeline.references import find_references
 from nsqx.pipeline.row_diff import RowDiff, compare_rows
 from nsqx.pipeline.schemas import find_schemas, infer_from_bodies
+from nsqx.pipeline.sharing import Sharing
 from nsqx.pipeline.spark_errors import explain
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _run(
         reader = session.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         return reader.parquet(f"{directory}/source-{source.name}")
 
-    planned = plan_sinks(spark, pipeline, references, schemas, stream_of)
+    planned = plan_sinks(spark, pipeline, references, schemas, Sharing(), stream_of)
     runs = [_CaseQuery(each, f"{directory}/checkpoint-{each.sink.name}") for each in planned]
     try:
         return {run.sink: (run.wait(), run.columns) for run in runs}

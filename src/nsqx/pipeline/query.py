@@ -11,14 +11,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from nsqx.pipeline.figures import FAILED, RETRYING, RUNNING, STOPPED, SinkFigures
+from nsqx.pipeline.model import trigger_of
 from nsqx.pipeline.spark_errors import explain
 from nsqx.spark.jvm import last_progress, progress_after
 
 if TYPE_CHECKING:
     from nsqx.pipeline.plan import Planned
 
-FILE_TRIGGER_MS = 10_000
-"""The default trigger of file sinks, which would otherwise write several files per second."""
 MAX_FAILURES = 5
 """In a bounded run, a sink fails after this many failures of its query without a successful batch between them."""
 _FIRST_PAUSE_S = 1.0
@@ -39,6 +38,7 @@ class SinkQuery:
         self._checkpoint = checkpoint
         self._once = once
         self._query: Any = None
+        self._is_started = False
         self._seen = ""
         self._failures = 0
         self._retry_at_s = 0.0
@@ -50,13 +50,13 @@ class SinkQuery:
 
     def start(self) -> None:
         """Start the query."""
+        self._is_started = True
         sink = self.planned.sink
         stream = self.planned.rows.writeStream.queryName(sink.name).outputMode(sink.mode).foreachBatch(self._write)
         if self._once:
             stream = stream.trigger(availableNow=True)
         else:
-            trigger_ms = sink.trigger_ms or (FILE_TRIGGER_MS if sink.path else 0)
-            if trigger_ms:
+            if trigger_ms := trigger_of(sink):
                 stream = stream.trigger(processingTime=f"{trigger_ms} milliseconds")
         self._query = stream.option("checkpointLocation", self._checkpoint).start()
         self.figures.state = RUNNING
@@ -70,13 +70,18 @@ class SinkQuery:
             time.sleep(0.05)
 
     @property
+    def is_started(self) -> bool:
+        """True once ``start`` was called."""
+        return self._is_started
+
+    @property
     def is_over(self) -> bool:
         """True if the query has ended and will not be restarted."""
         return self.figures.state in (STOPPED, FAILED)
 
     def poll(self) -> None:
         """Update the figures, and restart the query if it has failed."""
-        if self.is_over:
+        if self.is_over or not self.is_started:
             return
         if self.figures.state == RETRYING:
             if time.monotonic() >= self._retry_at_s and not self._stopping.is_set():

@@ -18,6 +18,7 @@ from nsqx.pipeline.metrics import MetricsServer
 from nsqx.pipeline.query import SinkQuery
 from nsqx.pipeline.query_change import check_query
 from nsqx.pipeline.schema_change import check_columns
+from nsqx.pipeline.sharing import starts_of, trim_decoded
 from nsqx.pipeline.spark_errors import explain
 from nsqx.pipeline.state import STATUS, start_file
 from nsqx.spark.s3_urls import for_spark
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from nsqx.pipeline.figures import SinkFigures
     from nsqx.pipeline.model import Pipeline
     from nsqx.pipeline.plan import Planned
+    from nsqx.pipeline.sharing import Sharing
     from nsqx.pipeline.state import PipelineState
 
 _POLL_INTERVAL_S = 0.2
@@ -67,17 +69,20 @@ class Runner:
         pipeline: Pipeline,
         state: PipelineState,
         planned: Sequence[Planned],
+        sharing: Sharing,
         options: RunOptions,
         display: Display,
     ) -> None:
         self._pipeline = pipeline
         self._state = state
         self._planned = planned
+        self._sharing = sharing
         self._options = options
         self._display = display
         self._queries: list[SinkQuery] = []
         self._drift: dict[str, set[str]] = {}
         self._status_s = 0.0
+        self._trimmed_batches = -1
         self._has_report_failed = False
         self._began_s = time.time()
 
@@ -119,12 +124,14 @@ class Runner:
         for each in self._planned:
             checkpoint = for_spark(f"{self._pipeline.state}/{each.sink.name}/checkpoint")
             query = SinkQuery(each, checkpoint, once=self._options.once)
-            query.figures.starts = self._state.read(start_file(each.sink)) or {}
+            read = [self._pipeline.sources[name] for name in each.shared]
+            starts = self._state.read(start_file(each.sink)) or {}
+            query.figures.starts = starts | starts_of(self._state, each.sink.name, read)
             self._queries.append(query)
         with self._display:
             try:
-                for query in self._queries if not stopping.is_set() else []:
-                    self._start(query)
+                if not stopping.is_set():
+                    self._start_all()
                 while not self._is_over() and not stopping.wait(_POLL_INTERVAL_S):
                     self._poll()
             except BaseException:
@@ -139,6 +146,14 @@ class Runner:
             self._display.end(figures)
             for line in summary_of(figures, time.time() - self._began_s):
                 self._display.note(line)
+
+    def _start_all(self) -> None:
+        """Start the queries that are not started; in a bounded run a sink starts after its rows are decoded."""
+        working = {query.planned.sink.name for query in self._queries if not query.is_over}
+        for query in self._queries:
+            must_wait = self._options.once and working & set(query.planned.shared.values())
+            if not query.is_started and not must_wait:
+                self._start(query)
 
     def _start(self, query: SinkQuery) -> None:
         try:
@@ -164,6 +179,7 @@ class Runner:
             query.poll()
             if query.figures.state == FAILED and not was_over:
                 self._note_failed(query.figures)
+        self._start_all()
         self._display.show(self._figures())
         if time.monotonic() - self._status_s >= _STATUS_INTERVAL_S:
             self._status_s = time.monotonic()
@@ -179,6 +195,7 @@ class Runner:
         try:
             self._count_dead_letters()
             self._write_status(state)
+            self._trim()
             self._report_unknown_fields()
         except OSError as error:
             if not self._has_report_failed:
@@ -186,6 +203,13 @@ class Runner:
             self._has_report_failed = True
         else:
             self._has_report_failed = False
+
+    def _trim(self) -> None:
+        """Remove decoded rows that all sinks have read, if there are any new ones."""
+        batches = sum(query.figures.batches for query in self._queries)
+        if batches != self._trimmed_batches:
+            trim_decoded(self._pipeline, self._state, self._sharing)
+            self._trimmed_batches = batches
 
     def _count_dead_letters(self) -> None:
         for sink, count in self._state.new_dead_letters().items():

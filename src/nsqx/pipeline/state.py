@@ -8,6 +8,8 @@ plan-SINK.json            the parts of a sink's query that its state depends on
 drift-SOURCE-FIELD        a field of messages that is not in the schema
 letters-SINK-COUNT-ID     dead letters that the driver has not counted yet
 start-SINK.json           the rows at which the query of a sink began, after a reset
+shared-SINK-SOURCE.json   the row of a shared source at which the query of a sink began
+shared-SOURCE/rows        the decoded rows of a shared source
 SINK/checkpoint           Spark's checkpoint
 SINK/segments-SOURCE      the segment directory of the data source
 SINK/commit.json          the last batch of a file sink
