@@ -5,6 +5,7 @@ NSQX_SLOW or --run-slow kills it more often, and after random pauses.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -73,15 +74,16 @@ class PipelineProcess:
     """``nsqx pipeline run`` in a session of its own, so that all of its processes can be killed at once."""
 
     def __init__(self, nsqd: Daemon, directory: Path, *flags: str) -> None:
-        self._output = (directory / "output").open("a+")
+        self._output = directory / "output"
         self._directory = directory
         words = ["run", str(directory / "pipeline.toml"), "--nsqd", nsqd.tcp_address, "--master", "local[2]", *flags]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "nsqx.cli.main", "pipeline", *words],
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with self._output.open("a") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "nsqx.cli.main", "pipeline", *words],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def wait_for_change(self, pattern: str) -> None:
         """Wait until files with names of a pattern have changed."""
@@ -101,15 +103,17 @@ class PipelineProcess:
         return found
 
     def wait(self) -> int:
-        code = self._process.wait(TIMEOUT_S)
-        self.kill()
-        return code
+        try:
+            return self._process.wait(TIMEOUT_S)
+        finally:
+            self.kill()
 
     def kill(self) -> None:
         """Kill every process of the session; Spark's daemons have process groups of their own."""
         while pids := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._has(pid)]:
             for pid in pids:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self._process.poll()
             time.sleep(0.02)
         self._process.wait()
@@ -123,8 +127,7 @@ class PipelineProcess:
 
     @property
     def output(self) -> str:
-        self._output.seek(0)
-        return self._output.read()
+        return self._output.read_text()
 
 
 def publish(nsqd: Daemon, first: int, last: int) -> None:

@@ -137,6 +137,7 @@ class Decoder:
                     ~holds, F.lit(f"does not meet the requirement: {condition}")
                 )
                 rows = rows.withColumn(_REASON, missed)
+                rows.schema  # noqa: B018  (Spark Connect puts off the analysis)
             except Exception as error:
                 raise RequirementWrong(number, condition) from error
         return rows

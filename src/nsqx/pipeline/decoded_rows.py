@@ -242,8 +242,11 @@ class DecodedRowsWriter:
         self._stage = PartStage(location, names, rejected)
 
     def prepare(self) -> None:
-        """Create the directory, and remove what a killed run has left; raises ConfigError."""
+        """Create the directory; raises ConfigError."""
         self._rows.create()
+
+    def recover(self) -> None:
+        """Remove the parts that a killed run has left."""
         self._rows.sweep()
 
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:

@@ -24,7 +24,7 @@ from nsqx.pipeline.schemas import find_schemas, infer_schemas
 from nsqx.pipeline.session import open_pipeline_session
 from nsqx.pipeline.sharing import find_sharing, store_starts
 from nsqx.pipeline.state import hold_state
-from nsqx.spark.session import check_spark
+from nsqx.spark.session import check_spark, connect_url
 
 if TYPE_CHECKING:
     import threading
@@ -57,7 +57,8 @@ def run_pipeline(
     pipeline: Pipeline, options: RunOptions, display: Display, stopping: threading.Event
 ) -> PipelineResult:
     """Run a pipeline until it ends or ``stopping`` is set; raises ConfigError before any message is consumed."""
-    check_spark()
+    if not connect_url(options.master or None, pipeline.spark.settings):
+        check_spark()
     try:
         check_reachable(pipeline.nsq)
     except ConfigError as error:

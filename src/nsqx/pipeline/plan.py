@@ -28,7 +28,8 @@ from nsqx.pipeline.sharing import Sharing, decoded_location, position_file
 from nsqx.pipeline.sinks import SinkWriter, make_writer
 from nsqx.pipeline.spark_errors import condition_of, explain, parameter_of
 from nsqx.pipeline.state import DriftNotes
-from nsqx.spark.jvm import check_output_mode
+from nsqx.spark.jvm import check_output_mode, has_jvm
+from nsqx.spark.plan_text import check_mode_of_text
 from nsqx.spark.s3_urls import check_spark_reaches, for_spark
 
 if TYPE_CHECKING:
@@ -90,7 +91,10 @@ def plan_sinks(
             builder = _Builder(session, pipeline, sink, references, schemas, sharing, letters, stream_of, decoded)
             rows = builder.relation(sink.from_)
             try:
-                check_output_mode(rows, sink.mode)
+                if has_jvm(session):
+                    check_output_mode(rows, sink.mode)
+                else:
+                    check_mode_of_text(session, sink.from_, sink.mode)
             except Exception as error:
                 raise pipeline.fail(f"sink.{sink.name}.mode", _explain_mode(sink, error)) from None
             own = tuple(source for source in sources if not sharing.is_shared(sink, source))
@@ -147,7 +151,7 @@ class _Builder:
 
     def _received(self, source: Source) -> tuple[Decoder, Any]:
         try:
-            raw = (self.stream_of or self._subscribed)(self.session, source, self.sink)
+            raw = _analysed((self.stream_of or self._subscribed)(self.session, source, self.sink))
         except Exception as error:
             raise self.pipeline.fail(f"source.{source.name}", explain(error)) from None
         notes = DriftNotes(self.pipeline.state, source.name)
@@ -196,7 +200,7 @@ class _Builder:
         except ConfigError as error:
             raise self.pipeline.fail(f"table.{table.name}.path", str(error)) from None
         try:
-            return (reader.schema(table.schema) if table.schema else reader).load(for_spark(table.path))
+            return _analysed((reader.schema(table.schema) if table.schema else reader).load(for_spark(table.path)))
         except Exception as error:
             raise self.pipeline.fail(f"table.{table.name}.path", f"cannot read it: {explain(error)}") from None
 
@@ -208,7 +212,7 @@ class _Builder:
 
     def _queried(self, step: Step) -> Any:
         try:
-            return self.session.sql(step.sql)
+            return _analysed(self.session.sql(step.sql))
         except Exception as error:
             text = explain(error)
             if condition_of(error) == "TABLE_OR_VIEW_NOT_FOUND":
@@ -232,14 +236,19 @@ class _Builder:
         if watermark is None:
             return rows
         try:
-            rows = rows.withWatermark(watermark.column, watermark.delay)
-            rows.schema  # noqa: B018  (forces Spark to analyse the plan now)
+            rows = _analysed(rows.withWatermark(watermark.column, watermark.delay))
         except Exception as error:
             raise self.pipeline.fail(f"{key}.watermark", explain(error)) from None
         try:
-            return rows.dropDuplicatesWithinWatermark(list(dedup)) if dedup else rows
+            return _analysed(rows.dropDuplicatesWithinWatermark(list(dedup))) if dedup else rows
         except Exception as error:
             raise self.pipeline.fail(f"{key}.dedup", explain(error)) from None
+
+
+def _analysed(rows: Any) -> Any:
+    """Return a DataFrame after Spark has analysed its plan, which Spark Connect puts off; raises Spark's exception."""
+    rows.schema  # noqa: B018
+    return rows
 
 
 def _explain_mode(sink: Sink, error: Exception) -> str:

@@ -20,9 +20,26 @@ if TYPE_CHECKING:
 
 MAX_FAILURES = 5
 """In a bounded run, a sink fails after this many failures of its query without a successful batch between them."""
+_START_PAUSES_S = (5.0, 10.0, 20.0, 40.0)
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _FOR_GOOD = ("DataLost", "STATE_STORE", "StateSchema")
+
+
+def start_stream(stream: Any) -> Any:
+    """Start a query and return it; raises Spark's exception.
+
+    A Spark Connect server waits at most 10 s until its Python process has started. On a busy machine that may not be
+    enough, and the process that is too late takes time from the next one.
+    """
+    for pause_s in _START_PAUSES_S:
+        try:
+            return stream.start()
+        except Exception as error:  # Spark may raise anything
+            if "Python worker failed to connect back" not in str(error):
+                raise
+        time.sleep(pause_s)
+    return stream.start()
 
 
 class _Stopping(Exception):
@@ -52,14 +69,19 @@ class SinkQuery:
         """Start the query."""
         self._is_started = True
         sink = self.planned.sink
-        stream = self.planned.rows.writeStream.queryName(sink.name).outputMode(sink.mode).foreachBatch(self._write)
+        stream = self.planned.rows.writeStream.queryName(sink.name).outputMode(sink.mode)
+        stream = stream.foreachBatch(self.batch_function())
         if self._once:
             stream = stream.trigger(availableNow=True)
         else:
             if trigger_ms := trigger_of(sink):
                 stream = stream.trigger(processingTime=f"{trigger_ms} milliseconds")
-        self._query = stream.option("checkpointLocation", self._checkpoint).start()
+        self._query = start_stream(stream.option("checkpointLocation", self._checkpoint))
         self.figures.state = RUNNING
+
+    def batch_function(self) -> Any:
+        """Return the function that Spark calls for each batch."""
+        return self._write
 
     def wait_until_begun(self, timeout_s: float) -> None:
         """Wait until the query's processes have started; queries that start at the same time slow each other down."""

@@ -18,6 +18,7 @@ import pyarrow.fs as pafs
 from nsqx.errors import ConfigError
 from nsqx.pipeline.backfill import plan_file_name, read_plan
 from nsqx.pipeline.checkpoint import read_checkpoint
+from nsqx.pipeline.connect_query import check_not_at_server
 from nsqx.pipeline.figures import positions_of
 from nsqx.pipeline.file_sink import COMMIT, locate
 from nsqx.pipeline.log_mode import set_log_positions
@@ -86,9 +87,12 @@ class SinkReset:
 
     def apply(self) -> None:
         """Reset the sink; an interrupted reset can be repeated. Raises ConfigError."""
+        check_not_at_server(self._pipeline.state, self._sink.name)
         if self._sink.type in FILE_SINKS and self._commit is not None:
             # The files of the last batch may still have their temporary names.
-            file_sink(self._pipeline, self._sink, ()).prepare()
+            writer = file_sink(self._pipeline, self._sink, ())
+            writer.prepare()
+            writer.recover()
         if self.checkpoint is not None:
             self._keep_position(self.checkpoint)
             self._remove_checkpoint()

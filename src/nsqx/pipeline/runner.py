@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError
+from nsqx.pipeline.connect_query import RemoteSinkQuery, begin_server_run, check_not_at_server, end_server_run
 from nsqx.pipeline.display import summary_of
 from nsqx.pipeline.figures import FAILED
 from nsqx.pipeline.metrics import MetricsServer
@@ -21,6 +22,7 @@ from nsqx.pipeline.schema_change import check_columns
 from nsqx.pipeline.sharing import starts_of, trim_decoded
 from nsqx.pipeline.spark_errors import explain
 from nsqx.pipeline.state import STATUS, start_file
+from nsqx.spark.jvm import has_jvm
 from nsqx.spark.s3_urls import for_spark
 
 if TYPE_CHECKING:
@@ -76,9 +78,11 @@ class Runner:
         self._pipeline = pipeline
         self._state = state
         self._planned = planned
+        self._is_remote = any(not has_jvm(each.rows.sparkSession) for each in planned)
         self._sharing = sharing
         self._options = options
         self._display = display
+        self._run = ""
         self._queries: list[SinkQuery] = []
         self._drift: dict[str, set[str]] = {}
         self._status_s = 0.0
@@ -114,16 +118,29 @@ class Runner:
             self._drift[source.name] = self._state.drift(source.name)
         # Notes of a run that was killed.
         self._state.new_dead_letters()
+        self._state.new_rows()
+        if self._is_remote:
+            self._run = begin_server_run(self._state)
+        else:
+            end_server_run(self._state)
         for each in self._planned:
             try:
                 each.writer.prepare()
+                if not self._is_remote:
+                    # Otherwise the server does this, when an earlier query of the sink has ended.
+                    check_not_at_server(self._pipeline.state, each.sink.name)
+                    each.writer.recover()
             except ConfigError as error:
                 raise self._pipeline.fail(f"sink.{each.sink.name}", str(error)) from None
 
     def _run_queries(self, stopping: threading.Event) -> None:
         for each in self._planned:
             checkpoint = for_spark(f"{self._pipeline.state}/{each.sink.name}/checkpoint")
-            query = SinkQuery(each, checkpoint, once=self._options.once)
+            query = (
+                RemoteSinkQuery(each, checkpoint, self._pipeline.state, self._run, once=self._options.once)
+                if self._is_remote
+                else SinkQuery(each, checkpoint, once=self._options.once)
+            )
             read = [self._pipeline.sources[name] for name in each.shared]
             starts = self._state.read(start_file(each.sink)) or {}
             query.figures.starts = starts | starts_of(self._state, each.sink.name, read)
@@ -164,6 +181,8 @@ class Runner:
             raise self._pipeline.fail(f"sink.{query.planned.sink.name}", explain(error)) from None
 
     def _stop(self) -> None:
+        if self._is_remote:
+            end_server_run(self._state)
         threads = [threading.Thread(target=query.stop) for query in self._queries if not query.is_over]
         for thread in threads:
             thread.start()
@@ -193,7 +212,7 @@ class Runner:
     def _report(self, state: str) -> None:
         """Write the status and read notes of unknown fields; a failure is shown once and does not stop the queries."""
         try:
-            self._count_dead_letters()
+            self._count_notes()
             self._write_status(state)
             self._trim()
             self._report_unknown_fields()
@@ -211,11 +230,15 @@ class Runner:
             trim_decoded(self._pipeline, self._state, self._sharing)
             self._trimmed_batches = batches
 
-    def _count_dead_letters(self) -> None:
+    def _count_notes(self) -> None:
         for sink, count in self._state.new_dead_letters().items():
             for query in self._queries:
                 if query.planned.sink.name == sink:
                     query.figures.dead_letters += count
+        for sink, count in self._state.new_rows().items() if self._is_remote else ():
+            for query in self._queries:
+                if query.planned.sink.name == sink:
+                    query.figures.rows_out += count
 
     def _report_unknown_fields(self) -> None:
         for name, known in self._drift.items():

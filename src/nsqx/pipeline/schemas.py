@@ -24,6 +24,7 @@ from nsqx.pipeline.model import INFER, cluster_of
 from nsqx.pipeline.spark_errors import explain
 from nsqx.pipeline.state import PipelineState
 from nsqx.spark.cluster import find_topics
+from nsqx.spark.jvm import has_jvm
 
 if TYPE_CHECKING:
     from nsqx.pipeline.model import Pipeline, Sink, Source
@@ -140,7 +141,8 @@ def _infer(spark: Any, pipeline: Pipeline, source: Source, reader: Sink) -> str:
 def _ddl_of(spark: Any, pipeline: Pipeline, source: Source, texts: Sequence[str]) -> str:
     """Return the columns of JSON objects; raises ConfigError if there are none."""
     rows = spark.createDataFrame([(text,) for text in texts], "value STRING")
-    schema = spark.read.option("inferTimestamp", "true").json(rows.rdd.map(lambda row: row[0])).schema
+    reader = spark.read.option("inferTimestamp", "true")
+    schema = (reader.json(rows.rdd.map(lambda row: row[0])) if has_jvm(spark) else reader.json(rows)).schema
     fields = [field for field in schema.fields if field.name != "_corrupt_record"]
     if not fields:
         key = f"source.{source.name}.schema"
