@@ -32,6 +32,7 @@ _SUFFIX = ".json"
 # A task begins another part after this many bytes, so that a reader can limit the size of its batches.
 _PART_BYTES = 16 * 1024**2
 _COMPRESSION = "lz4"
+_LOOKS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +131,7 @@ class DecodedRows:
     @property
     def newest(self) -> DecodedBatch | None:
         """The newest batch, or None before the first one."""
-        firsts = self._firsts()
-        return self._batch(firsts[-1]) if firsts else None
+        return self._newest_until(None)[0]
 
     @property
     def end(self) -> int:
@@ -160,18 +160,30 @@ class DecodedRows:
 
     def _around(self, start: int) -> DecodedBatch | None:
         """Return the batch that has row ``start``, or None if that row is not written yet."""
-        firsts = self._firsts()
-        before = [first for first in firsts if first <= start]
-        batch = self._batch(before[-1]) if before else None
+        batch, firsts = self._newest_until(start)
         end = batch.end if batch is not None else 0
         if start < end:
             return batch
-        if (firsts and not before) or start > end or (before and before[-1] != firsts[-1]):
+        is_newest = batch is None or batch.first == firsts[-1]
+        if (firsts and batch is None) or start > end or not is_newest:
             raise DataLost(
                 f"the decoded rows from {start} on are not in {self.location}: they were removed while the sink was not"
                 " in the pipeline, or the directory was replaced. Give the sink a new name, to start with new rows"
             )
         return None
+
+    def _newest_until(self, start: int | None) -> tuple[DecodedBatch | None, list[int]]:
+        """Return the newest batch that begins at or before a row, and the first rows of all batches."""
+        for _ in range(_LOOKS):
+            firsts = self._firsts()
+            before = [first for first in firsts if start is None or first <= start]
+            if not before:
+                return None, firsts
+            batch = self._batch(before[-1])
+            if batch is not None:
+                return batch, firsts
+            # A newer batch was written and this one was removed in the meantime.
+        raise DataLost(f"{self.location}/batches/{before[-1]:020d}{_SUFFIX} is damaged: restore the file")
 
     def _firsts(self) -> list[int]:
         return sorted(int(name.removesuffix(_SUFFIX)) for name in self._batches.names() if name.endswith(_SUFFIX))

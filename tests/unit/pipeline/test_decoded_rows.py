@@ -125,6 +125,22 @@ def test_removed_rows_are_reported_and_parts_without_batch_are_swept(location):
         reader(location).partitions({"rows": 2, "segments": "other"}, {"rows": 3, "segments": "other"})
 
 
+def test_a_batch_that_is_removed_while_a_reader_looks_for_it_is_not_missed(location, monkeypatch):
+    write(location, 0, [0])
+    rows = DecodedRows(location)
+    listed = rows._firsts
+
+    def list_and_then_change():
+        found = listed()
+        if found == [0]:
+            write(location, 1, [1])
+            DecodedRows(location).trim(1)
+        return found
+
+    monkeypatch.setattr(rows, "_firsts", list_and_then_change)
+    assert [part.first for part in rows.parts_after(1)] == [1]
+
+
 def test_a_column_that_was_added_or_changed_is_read_from_older_rows(location):
     from pyspark.sql.types import StringType, StructField, StructType
 
