@@ -24,7 +24,7 @@ PARALLEL := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
 # Spark needs Java 17 or newer. Everything else works without Java.
 JAVA   = $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")
-EXTRAS = server,admin,test,check,docs,peers$(if $(JAVA),$(comma)pipeline$(comma)declarative)
+EXTRAS = server,admin,test,check,docs,peers$(if $(JAVA),$(comma)pipeline$(comma)connect$(comma)declarative)
 
 .PHONY: setup system ui check check-page test ci ci-other-builds pure log interop faults fuzz soak bench wheel try-wheel extras image chart sbom docs up demo clean
 

@@ -14,6 +14,7 @@ import pyarrow.dataset
 from streams import make_channel
 
 from nsqx.cli import pipeline as command
+from nsqx.client.blocking import Consumer
 
 if TYPE_CHECKING:
     import pytest
@@ -72,6 +73,17 @@ class PipelineFile:
 def read_rows(directory: Path, kind: str = "parquet") -> list[dict[str, Any]]:
     """Return all rows of the files below a directory."""
     return pyarrow.dataset.dataset(directory, format=kind, partitioning="hive").to_table().to_pylist()
+
+
+def take_all(nsqd: Daemon, topic: str, least: int) -> list[bytes]:
+    """Return all messages of a topic; fails if there are fewer than ``least``."""
+    with Consumer(topic, "test", nsqd_tcp_addresses=[nsqd.tcp_address], max_in_flight=100) as consumer:
+        found: list[bytes] = []
+        while message := consumer.get(10 if len(found) < least else 0.3):
+            found.append(message.body)
+            message.finish()
+        assert len(found) >= least
+        return found
 
 
 def run_program(command: list[str], timeout_s: float, cwd: Path | None = None) -> str:

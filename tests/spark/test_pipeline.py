@@ -7,11 +7,10 @@ import threading
 import urllib.request
 
 import pytest
-from pipeline_runs import SLOW_S, PipelineFile, read_rows
+from pipeline_runs import SLOW_S, PipelineFile, read_rows, take_all
 from streams import make_channel, publish
 
 from daemons import free_port, wait_until
-from nsqx.client.blocking import Consumer
 from nsqx.pipeline.display import make_display
 from nsqx.pipeline.parser import read_pipeline
 from nsqx.pipeline.phases import run_pipeline
@@ -26,17 +25,6 @@ def pipeline(tmp_path, our_nsqd, capsys):
 
 def as_json(*records):
     return [json.dumps(record).encode() for record in records]
-
-
-def take_all(nsqd, topic, least):
-    """Return all messages of a topic; fails if there are fewer than ``least``."""
-    with Consumer(topic, "test", nsqd_tcp_addresses=[nsqd.tcp_address], max_in_flight=100) as consumer:
-        found = []
-        while message := consumer.get(10 if len(found) < least else 0.3):
-            found.append(message.body)
-            message.finish()
-        assert len(found) >= least
-        return found
 
 
 def totals_in(nsqd, topic):

@@ -119,6 +119,7 @@ def test_a_batch_renamed_twice_appears_once(s3_environment, tmp_path, topic, sch
     )
     sink = FileSink(layout, "files", f"{scheme}://bucket/{topic}-{scheme}-state")
     sink.prepare()
+    sink.recover()
     batch = pa.RecordBatch.from_pydict({"number": [1, 2, 3], "day": ["a", "a", "b"]})
     (written,) = WriteStage(layout)(iter([batch]))
     files = [
@@ -129,6 +130,7 @@ def test_a_batch_renamed_twice_appears_once(s3_environment, tmp_path, topic, sch
     sink._rename(files[:1])
     sink._rename(files)
     sink.prepare()
+    sink.recover()
     rows = rows_in(for_python(layout.location))
     assert sorted((row["number"], row["day"]) for row in rows) == [(1, "a"), (2, "a"), (3, "b")]
 

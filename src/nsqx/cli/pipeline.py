@@ -186,6 +186,7 @@ def test(options: PipelineOptions) -> int:
     from nsqx.pipeline.case_file import case_file_of, read_cases
     from nsqx.pipeline.case_run import run_case
     from nsqx.pipeline.session import open_pipeline_session
+    from nsqx.spark.session import connect_url
 
     pipeline = without_cluster(read(options, must_find_nsq=False))
     path = case_file_of(options.file)
@@ -193,7 +194,8 @@ def test(options: PipelineOptions) -> int:
     if not cases:
         raise ConfigError(f"{path}: no test {options.name!r}")
     failed = 0
-    with open_pipeline_session(pipeline, options.master or "local[2]", verbose=options.verbose) as spark:
+    master = options.master or ("" if connect_url(None, pipeline.spark.settings) else "local[2]")
+    with open_pipeline_session(pipeline, master, verbose=options.verbose) as spark:
         for case in cases:
             result = run_case(spark, pipeline, case)
             print("\n".join(result.lines()), flush=True)

@@ -9,7 +9,10 @@ from nsqx.spark.session import check_pyspark
 from nsqx.tools.sources import CLIENT_OPTIONS
 
 MASTER_FLAG = Flag(
-    "master", STRING, "", "Spark master, such as local[4] or spark://host:7077; default all cores of this machine"
+    "master",
+    STRING,
+    "",
+    "Spark master: local[4], spark://host:7077, sc://host:15002 (Spark Connect); default all cores of this machine",
 )
 
 # For commands without a file that contains the address of the cluster.

@@ -20,9 +20,11 @@ from nsqx.errors import NSQError
 from nsqx.pipeline.case_file import DEAD_LETTERS, PipelineCase
 from nsqx.pipeline.model import DeadLetterPlace
 from nsqx.pipeline.plan import plan_sinks
+from nsqx.pipeline.query import start_stream
 from nsqx.pipeline.references import find_references
 from nsqx.pipeline.row_diff import RowDiff, compare_rows
 from nsqx.pipeline.schemas import find_schemas, infer_from_bodies
+from nsqx.pipeline.sharing import Sharing
 from nsqx.pipeline.spark_errors import explain
 
 if TYPE_CHECKING:
@@ -120,9 +122,10 @@ def _run(
         reader = session.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         return reader.parquet(f"{directory}/source-{source.name}")
 
-    planned = plan_sinks(spark, pipeline, references, schemas, stream_of)
-    runs = [_CaseQuery(each, f"{directory}/checkpoint-{each.sink.name}") for each in planned]
+    planned = plan_sinks(spark, pipeline, references, schemas, Sharing(), stream_of)
+    runs: list[_CaseQuery] = []
     try:
+        runs.extend(_CaseQuery(each, directory) for each in planned)
         return {run.sink: (run.wait(), run.columns) for run in runs}
     finally:
         for run in runs:
@@ -132,13 +135,17 @@ def _run(
 class _CaseQuery:
     """The query of one sink, whose rows are collected."""
 
-    def __init__(self, planned: Planned, checkpoint: str) -> None:
+    def __init__(self, planned: Planned, directory: str) -> None:
         self.sink = planned.sink.name
         self.columns: list[str] = list(planned.rows.columns)
         self._is_complete = planned.sink.mode == "complete"
-        self._rows: list[dict[str, Any]] = []
-        stream = planned.rows.writeStream.outputMode(planned.sink.mode).foreachBatch(self._collect)
-        self._query = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        self._batches = _StoredBatches(f"{directory}/rows-{self.sink}")
+        stream = planned.rows.writeStream.outputMode(planned.sink.mode).foreachBatch(self._batches)
+        stream = stream.option("checkpointLocation", f"{directory}/checkpoint-{self.sink}")
+        try:
+            self._query = start_stream(stream.trigger(availableNow=True))
+        except Exception as error:  # Spark may raise anything
+            raise NSQError(f"sink {self.sink}: {explain(error)}") from None
 
     def wait(self) -> list[dict[str, Any]]:
         """Return the rows of all batches; raises NSQError."""
@@ -148,17 +155,36 @@ class _CaseQuery:
             raise NSQError(f"sink {self.sink}: {explain(error)}") from None
         if not is_over:
             raise NSQError(f"sink {self.sink}: no result within {_TIMEOUT_S} s")
-        return self._rows
+        batches = self._batches.read()
+        return [row for batch in (batches[-1:] if self._is_complete else batches) for row in batch]
 
     def stop(self) -> None:
         """Stop the query."""
         self._query.stop()
 
-    def _collect(self, rows: Any, _: int) -> None:
-        found = rows.toArrow().to_pylist()
-        if self._is_complete:
-            self._rows = []
-        self._rows.extend(found)
+
+@dataclass(frozen=True, slots=True)
+class _StoredBatches:
+    """Stores the rows of each batch in a file; a Spark Connect server calls it in a process of its own."""
+
+    directory: str
+
+    def __call__(self, rows: Any, batch: int) -> None:
+        os.makedirs(self.directory, exist_ok=True)
+        table = rows.toArrow()
+        with (
+            pa.OSFile(f"{self.directory}/{batch:06}.arrow", "wb") as stream,
+            pa.ipc.new_file(stream, table.schema) as file,
+        ):
+            file.write_table(table)
+
+    def read(self) -> list[list[dict[str, Any]]]:
+        """Return the rows of each batch."""
+        found = []
+        for name in sorted(os.listdir(self.directory)) if os.path.isdir(self.directory) else ():
+            with pa.OSFile(f"{self.directory}/{name}") as stream, pa.ipc.open_file(stream) as file:
+                found.append(file.read_all().to_pylist())
+        return found
 
 
 def _dead_letters(directory: str) -> tuple[Sequence[dict[str, Any]], list[str]]:

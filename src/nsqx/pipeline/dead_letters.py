@@ -20,7 +20,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nsqx.pipeline.letter_counts import note_letters
+from nsqx.pipeline.letter_counts import LETTERS, note_count
 from nsqx.spark.sink import publisher_of
 from nsqx.spark.storage import open_storage
 
@@ -81,7 +81,7 @@ class DeadLetters:
         else:
             self._store(origin, letters)
         if self.state:
-            note_letters(self.state, self.sink, len(letters))
+            note_count(self.state, LETTERS, self.sink, len(letters))
 
     def _publish(self, origin: str, letters: Iterable[DeadLetter]) -> None:
         bodies = [envelope(self.pipeline, origin, letter) for letter in letters]

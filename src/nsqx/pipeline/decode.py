@@ -34,6 +34,7 @@ _CORRUPT = "_corrupt_record"
 # Internal columns: the original body, and the reason for rejecting the row.
 _VALUE = "__value"
 _REASON = "__reason"
+INTERNAL = (_VALUE, _REASON)
 _DECODED = "__decoded"
 # A placeholder: the stage that writes the dead letters determines the reason.
 _UNDECODABLE = "?"
@@ -57,6 +58,21 @@ class Decoder:
         rows = self._decode_avro(raw) if self.source.format == "avro" else self._decode_in_spark(raw)
         rows = self._require(rows)
         return self._divert_rejected(rows)
+
+    def classify(self, raw: Any) -> tuple[Any, list[str], RejectedRows]:
+        """Return all rows, the names of the columns of decoded rows, and the stage that splits the rows.
+
+        Unlike ``apply`` this reads and decodes the messages once. The rows are for a stage of Python, in which the
+        result of ``RejectedRows.split`` is written.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        rows = self._decode_avro(raw) if self.source.format == "avro" else self._decode_in_spark(raw)
+        rows = self._require(rows)
+        names = [*self._names(), *self._meta(rows)]
+        # Other rows do not take their body along.
+        value = F.when(self._is_diverted(), F.col(_VALUE)).alias(_VALUE)
+        return rows.select(*(F.col(f"`{name}`") for name in names), value, _REASON), names, self._rejected()
 
     def _names(self) -> list[str]:
         return [field.name for field in self.schema.fields] if self.schema is not None else ["value"]
@@ -121,6 +137,7 @@ class Decoder:
                     ~holds, F.lit(f"does not meet the requirement: {condition}")
                 )
                 rows = rows.withColumn(_REASON, missed)
+                rows.schema  # noqa: B018  (Spark Connect puts off the analysis)
             except Exception as error:
                 raise RequirementWrong(number, condition) from error
         return rows
@@ -128,19 +145,30 @@ class Decoder:
     def _divert_rejected(self, rows: Any) -> Any:
         from pyspark.sql import functions as F  # noqa: N812
 
-        meta = [alias for alias in (*META.values(), *LOG_META.values()) if alias in rows.columns]
-        columns = [F.col(f"`{name}`") for name in (*self._names(), *meta)]
+        columns = [F.col(f"`{name}`") for name in (*self._names(), *self._meta(rows))]
         good = rows.filter(F.col(_REASON).isNull()).select(*columns)
         can_be_wrong = self.source.format in ("json", "csv", "text") or self.source.require
         if self.dead_letters is None or not can_be_wrong:
             return good
-        is_diverted = F.col(_REASON).isNotNull()
-        if self.source.format == "json":
-            is_diverted = is_diverted | (F.pmod(F.xxhash64("_id"), F.lit(_DRIFT_SAMPLE)) == 0)
-        diverted = rows.filter(is_diverted).select(_VALUE, *META.values(), _REASON)
+        diverted = rows.filter(self._is_diverted()).select(_VALUE, *META.values(), _REASON)
+        return good.union(diverted.mapInArrow(self._rejected(), good.schema))
+
+    @staticmethod
+    def _meta(rows: Any) -> list[str]:
+        return [alias for alias in (*META.values(), *LOG_META.values()) if alias in rows.columns]
+
+    def _is_diverted(self) -> Any:
+        """Return the condition for rows whose body Python looks at: rejected ones, and a sample of the others."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        is_rejected = F.col(_REASON).isNotNull()
+        if self.source.format != "json":
+            return is_rejected
+        return is_rejected | (F.pmod(F.xxhash64("_id"), F.lit(_DRIFT_SAMPLE)) == 0)
+
+    def _rejected(self) -> RejectedRows:
         schema = self.schema.jsonValue() if self.source.format == "json" else None
-        stage = _RejectedRows(self._origin, self.source.format, schema, self.dead_letters, self.note_drift)
-        return good.union(diverted.mapInArrow(stage, good.schema))
+        return RejectedRows(self._origin, self.source.format, schema, self.dead_letters, self.note_drift)
 
     @property
     def _origin(self) -> str:
@@ -160,26 +188,47 @@ class RequirementWrong(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class _RejectedRows:
-    """Writes rejected rows to the dead letters and checks some of the others for unknown fields; returns no rows."""
+class RejectedRows:
+    """Writes rejected rows to the dead letters, and checks a sample of the other rows for unknown fields."""
 
     origin: str
     format: str
     schema: Any
-    dead_letters: DeadLetters
+    dead_letters: DeadLetters | None
+    """None to drop rejected rows: another query writes them."""
     note_drift: Callable[[str], None]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        letters: list[DeadLetter] = []
-        for batch in batches:
-            for row in batch.to_pylist():
-                if row[_REASON] is None:
-                    for name in unknown_fields(row[_VALUE], self.schema):
-                        self.note_drift(name)
-                else:
-                    letters.append(dead_letter_of(row, self._reason(row)))
-        self.dead_letters.write(self.origin, letters)
+        """Process diverted rows; yields nothing."""
+        self.write([letter for batch in batches for letter in self._letters(batch)])
         return iter(())
+
+    def split(self, batch: pa.RecordBatch, names: list[str]) -> tuple[pa.RecordBatch, list[DeadLetter]]:
+        """Return the decoded rows of a batch of ``Decoder.classify``, and its dead letters, which are to be written."""
+        import pyarrow.compute as pc
+
+        values, reasons = batch.column(_VALUE), batch.column(_REASON)
+        letters: list[DeadLetter] = []
+        if values.null_count < batch.num_rows:
+            letters = self._letters(batch.filter(pc.is_valid(values)))
+        if reasons.null_count < batch.num_rows:
+            batch = batch.filter(pc.is_null(reasons))
+        return batch.select(names), letters
+
+    def write(self, letters: list[DeadLetter]) -> None:
+        """Write dead letters."""
+        if self.dead_letters is not None:
+            self.dead_letters.write(self.origin, letters)
+
+    def _letters(self, batch: pa.RecordBatch) -> list[DeadLetter]:
+        letters: list[DeadLetter] = []
+        for row in batch.select([_VALUE, *META.values(), _REASON]).to_pylist():
+            if row[_REASON] is None:
+                for name in unknown_fields(row[_VALUE], self.schema):
+                    self.note_drift(name)
+            else:
+                letters.append(dead_letter_of(row, self._reason(row)))
+        return letters
 
     def _reason(self, row: dict[str, Any]) -> str:
         if row[_REASON] != _UNDECODABLE:

@@ -54,6 +54,9 @@ class DeltaSink:
     def prepare(self) -> None:
         """No-op: the table is created with the first batch."""
 
+    def recover(self) -> None:
+        """No-op."""
+
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
         """Write a batch and return the number of its rows; a batch that the table has already is skipped."""
         rows = rows.persist()

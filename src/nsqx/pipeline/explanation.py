@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nsqx.pipeline.model import FILE_SINKS
-from nsqx.pipeline.query import FILE_TRIGGER_MS
+from nsqx.pipeline.model import FILE_SINKS, SHARED, trigger_of
 from nsqx.pipeline.references import names_read_by
 from nsqx.pipeline.schemas import find_schemas, not_inferred
 
@@ -61,13 +60,26 @@ def _step_lines(step: Step, names: Sequence[str]) -> Iterator[str]:
 
 def _sink_lines(pipeline: Pipeline, planned: Planned) -> Iterator[str]:
     sink = planned.sink
+    if sink.type == SHARED:
+        yield from _shared_lines(pipeline, planned)
+        return
     yield f"sink {sink.name}: {sink.from_} -> {sink.type} {_target(sink)}"
     yield f"  columns: {_columns(planned.rows.schema)}"
     for source in planned.sources:
         yield f"  reads {source.name} through channel {pipeline.channel_of(source, sink)}"
-    trigger_ms = sink.trigger_ms or (FILE_TRIGGER_MS if sink.path else 0)
+    for name, shared in planned.shared.items():
+        yield f"  reads {name} through {shared}"
+    trigger_ms = trigger_of(sink)
     yield f"  mode {sink.mode}, {f'every {trigger_ms / 1000:g} s' if trigger_ms else 'as soon as there are rows'}"
     yield f"  {GUARANTEES[sink.type]}"
+
+
+def _shared_lines(pipeline: Pipeline, planned: Planned) -> Iterator[str]:
+    sink, (source,) = planned.sink, planned.sources
+    yield f"{sink.name}: reads and decodes {source.name} once for several sinks"
+    yield f"  reads {source.name} through channel {pipeline.channel_of(source, sink)}"
+    trigger_ms = trigger_of(sink)
+    yield f"  {f'every {trigger_ms / 1000:g} s' if trigger_ms else 'as soon as there are messages'}"
 
 
 GUARANTEES = {

@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 from nsqx.errors import ConfigError
 from nsqx.pipeline.state import create, read_json, write_json
 from nsqx.spark.s3_urls import for_python
+from nsqx.spark.session import default_parallelism
 from nsqx.spark.storage import StorageUnusable, open_storage, remote_filesystem
 
 COMMIT = "commit.json"
@@ -174,14 +175,18 @@ class FileSink:
         self._name = sink_name
         self._state = open_storage(state_location)
         self._filesystem, self._root = locate(layout.location)
+        self._parallelism = 0
 
     def prepare(self) -> None:
-        """Create the directories, finish the committed batch of an earlier run, and delete its temporary files."""
+        """Create the directories; raises ConfigError."""
         create(self._state, "the state directory")
         try:
             self._filesystem.create_dir(self._root, recursive=True)
         except OSError as error:
             raise ConfigError(f"{self._layout.location} cannot be used: {error}") from None
+
+    def recover(self) -> None:
+        """Finish the committed batch of an earlier run, and delete its temporary files."""
         commit = read_json(self._state, COMMIT)
         if commit is not None:
             self._rename(commit["files"])
@@ -213,8 +218,9 @@ class FileSink:
         from pyspark.sql import functions as F  # noqa: N812
 
         keys = list(self._layout.partition_by)
-        parallelism = rows.sparkSession.sparkContext.defaultParallelism
-        rows = rows.coalesce(parallelism)
+        if not self._parallelism:
+            self._parallelism = default_parallelism(rows.sparkSession)
+        rows = rows.coalesce(self._parallelism)
         if self._layout.format not in _COLUMNAR:
             struct = F.struct(*(F.col(f"`{name}`") for name in self._layout.columns))
             line = F.to_json(struct) if self._layout.format == "json" else F.to_csv(struct)

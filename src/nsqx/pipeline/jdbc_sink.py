@@ -64,6 +64,9 @@ class JdbcSink:
                 )
                 connection.commit()
 
+    def recover(self) -> None:
+        """No-op."""
+
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
         """Write a batch and return the number of its rows; 0 if it was written before."""
         with self._database.connect(self._spark) as connection:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 FILE_SINKS = ("parquet", "orc", "json", "csv")
 INFER = "infer"
+SHARED = "shared"
+"""The type of the internal sinks that decode a source for other sinks."""
+FILE_TRIGGER_MS = 10_000
+"""The default trigger of file sinks, which would otherwise write several files per second."""
 TRANSACTION_INPUT = "64m"
 """The default size of the input of a batch that is published in one transaction, which nsqd holds in memory."""
 
@@ -52,6 +56,8 @@ class Source:
     """Options of the data source."""
     backfill: str = ""
     """The directory of an archive that a new query reads before the topics."""
+    share: bool = False
+    """Read and decode the topics once for all sinks that start with this setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +195,25 @@ def source_options(pipeline: Pipeline, source: Source, sink: Sink) -> dict[str, 
         **pipeline.nsq.settings(),
         **({"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}),
         "channel": pipeline.channel_of(source, sink),
-        "segmentDir": f"{pipeline.state}/{sink.name}/segments-{source.name}",
+        "segmentDir": segment_location(pipeline, source, sink),
         **({"maxBytesPerTrigger": TRANSACTION_INPUT} if may_publish_once(pipeline, sink) else {}),
         **source.options,
     }
+
+
+def segment_location(pipeline: Pipeline, source: Source, sink: Sink) -> str:
+    """Return the segment directory of a source that a sink reads."""
+    return f"{pipeline.state}/{sink.name}/segments-{source.name}"
+
+
+def shared_sink_name(source: str) -> str:
+    """Return the name of the internal sink that decodes a source; no sink of a file can have it."""
+    return f"shared-{source}"
+
+
+def trigger_of(sink: Sink) -> int:
+    """Return the interval between the batches of a sink in milliseconds, or 0 for none."""
+    return sink.trigger_ms or (FILE_TRIGGER_MS if sink.path else 0)
 
 
 def may_publish_once(pipeline: Pipeline, sink: Sink) -> bool:

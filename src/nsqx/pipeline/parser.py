@@ -26,6 +26,7 @@ from nsqx.pipeline.model import (
     Watermark,
     located,
     read_host_port,
+    shared_sink_name,
     source_options,
 )
 from nsqx.pipeline.toml_document import Section, read_document
@@ -110,6 +111,11 @@ def _check(pipeline: Pipeline, document: Section) -> None:
                     f"source.{source.name}.channel", f"{channel} is longer than the limit of 64 characters: shorten it"
                 )
     for source in pipeline.sources.values():
+        channel = f"{source.channel}.{shared_sink_name(source.name)}"
+        if source.share and len(channel) > _MAX_CHANNEL_LENGTH:
+            document.fail(
+                f"source.{source.name}.channel", f"{channel} is longer than the limit of 64 characters: shorten it"
+            )
         if pipeline.dead_letters.topic in source.topics:
             document.fail(
                 "dead_letter.topic", f"source {source.name} reads this topic, which would be a loop: use another topic"
@@ -178,9 +184,16 @@ def _read_source(name: str, section: Section, pipeline_name: str, directory: str
         dedup=section.texts("dedup"),
         options=_read_source_options(section),
         backfill=located(directory, section.text("backfill")) if section.has("backfill") else "",
+        share=section.flag("share") if section.has("share") else False,
     )
     if source.backfill and source.pattern:
         section.fail("backfill", "set topic instead of pattern: an archive does not tell which topics match")
+    if source.backfill and source.share:
+        section.fail(
+            "share",
+            "a source with backfill cannot be shared, because each new sink reads the archive by itself: remove one of"
+            " the two",
+        )
     if source.dedup and source.watermark is None:
         section.fail("dedup", "requires a watermark, which limits how long rows are remembered: add watermark = { … }")
     section.end(f"a source of format {kind}")

@@ -22,8 +22,9 @@ from nsqx.pipeline.references import find_references
 from nsqx.pipeline.runner import PipelineResult, Runner, RunOptions
 from nsqx.pipeline.schemas import find_schemas, infer_schemas
 from nsqx.pipeline.session import open_pipeline_session
+from nsqx.pipeline.sharing import find_sharing, store_starts
 from nsqx.pipeline.state import hold_state
-from nsqx.spark.session import check_spark
+from nsqx.spark.session import check_spark, connect_url
 
 if TYPE_CHECKING:
     import threading
@@ -48,14 +49,16 @@ def plan_pipeline(spark: Any, pipeline: Pipeline) -> StoredPlan:
     """Plan a pipeline without samples and without other effects; raises ConfigError."""
     references = find_references(spark, pipeline)
     schemas = find_schemas(pipeline, references.used_sources())
-    return StoredPlan(plan_sinks(spark, pipeline, references, schemas), schemas.missing)
+    sharing = find_sharing(pipeline, references)
+    return StoredPlan(plan_sinks(spark, pipeline, references, schemas, sharing), schemas.missing)
 
 
 def run_pipeline(
     pipeline: Pipeline, options: RunOptions, display: Display, stopping: threading.Event
 ) -> PipelineResult:
     """Run a pipeline until it ends or ``stopping`` is set; raises ConfigError before any message is consumed."""
-    check_spark()
+    if not connect_url(options.master or None, pipeline.spark.settings):
+        check_spark()
     try:
         check_reachable(pipeline.nsq)
     except ConfigError as error:
@@ -66,7 +69,13 @@ def run_pipeline(
     ):
         references = find_references(spark, pipeline)
         stored = find_schemas(pipeline, references.used_sources())
-        schemas = infer_schemas(spark, pipeline, stored, display.note)
-        planned = plan_sinks(spark, pipeline, references, schemas)
+        sharing = find_sharing(pipeline, references)
+        readers = {
+            source.name: sharing.reader(pipeline.sinks[references.first_sink(source.name)], source)
+            for source in stored.missing
+        }
+        schemas = infer_schemas(spark, pipeline, stored, readers, display.note)
+        planned = plan_sinks(spark, pipeline, references, schemas, sharing)
+        store_starts(pipeline, state, sharing)
         make_channels(pipeline, state, planned)
-        return Runner(pipeline, state, planned, options, display).run(stopping)
+        return Runner(pipeline, state, planned, sharing, options, display).run(stopping)

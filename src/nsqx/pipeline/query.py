@@ -11,19 +11,35 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from nsqx.pipeline.figures import FAILED, RETRYING, RUNNING, STOPPED, SinkFigures
+from nsqx.pipeline.model import trigger_of
 from nsqx.pipeline.spark_errors import explain
 from nsqx.spark.jvm import last_progress, progress_after
 
 if TYPE_CHECKING:
     from nsqx.pipeline.plan import Planned
 
-FILE_TRIGGER_MS = 10_000
-"""The default trigger of file sinks, which would otherwise write several files per second."""
 MAX_FAILURES = 5
 """In a bounded run, a sink fails after this many failures of its query without a successful batch between them."""
+_START_PAUSES_S = (5.0, 10.0, 20.0, 40.0)
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _FOR_GOOD = ("DataLost", "STATE_STORE", "StateSchema")
+
+
+def start_stream(stream: Any) -> Any:
+    """Start a query and return it; raises Spark's exception.
+
+    A Spark Connect server waits at most 10 s until its Python process has started. On a busy machine that may not be
+    enough, and the process that is too late takes time from the next one.
+    """
+    for pause_s in _START_PAUSES_S:
+        try:
+            return stream.start()
+        except Exception as error:  # Spark may raise anything
+            if "Python worker failed to connect back" not in str(error):
+                raise
+        time.sleep(pause_s)
+    return stream.start()
 
 
 class _Stopping(Exception):
@@ -39,6 +55,7 @@ class SinkQuery:
         self._checkpoint = checkpoint
         self._once = once
         self._query: Any = None
+        self._is_started = False
         self._seen = ""
         self._failures = 0
         self._retry_at_s = 0.0
@@ -50,16 +67,21 @@ class SinkQuery:
 
     def start(self) -> None:
         """Start the query."""
+        self._is_started = True
         sink = self.planned.sink
-        stream = self.planned.rows.writeStream.queryName(sink.name).outputMode(sink.mode).foreachBatch(self._write)
+        stream = self.planned.rows.writeStream.queryName(sink.name).outputMode(sink.mode)
+        stream = stream.foreachBatch(self.batch_function())
         if self._once:
             stream = stream.trigger(availableNow=True)
         else:
-            trigger_ms = sink.trigger_ms or (FILE_TRIGGER_MS if sink.path else 0)
-            if trigger_ms:
+            if trigger_ms := trigger_of(sink):
                 stream = stream.trigger(processingTime=f"{trigger_ms} milliseconds")
-        self._query = stream.option("checkpointLocation", self._checkpoint).start()
+        self._query = start_stream(stream.option("checkpointLocation", self._checkpoint))
         self.figures.state = RUNNING
+
+    def batch_function(self) -> Any:
+        """Return the function that Spark calls for each batch."""
+        return self._write
 
     def wait_until_begun(self, timeout_s: float) -> None:
         """Wait until the query's processes have started; queries that start at the same time slow each other down."""
@@ -70,13 +92,18 @@ class SinkQuery:
             time.sleep(0.05)
 
     @property
+    def is_started(self) -> bool:
+        """True once ``start`` was called."""
+        return self._is_started
+
+    @property
     def is_over(self) -> bool:
         """True if the query has ended and will not be restarted."""
         return self.figures.state in (STOPPED, FAILED)
 
     def poll(self) -> None:
         """Update the figures, and restart the query if it has failed."""
-        if self.is_over:
+        if self.is_over or not self.is_started:
             return
         if self.figures.state == RETRYING:
             if time.monotonic() >= self._retry_at_s and not self._stopping.is_set():

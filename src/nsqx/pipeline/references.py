@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nsqx.pipeline.spark_errors import explain
-from nsqx.spark.jvm import tables_in
+from nsqx.spark.plan_text import tables_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,16 +13,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import pyarrow.fs as pafs
 
 from nsqx.errors import ConfigError
 from nsqx.pipeline.backfill import plan_file_name, read_plan
+from nsqx.pipeline.checkpoint import read_checkpoint
+from nsqx.pipeline.connect_query import check_not_at_server
 from nsqx.pipeline.figures import positions_of
 from nsqx.pipeline.file_sink import COMMIT, locate
 from nsqx.pipeline.log_mode import set_log_positions
 from nsqx.pipeline.model import FILE_SINKS, source_options
 from nsqx.pipeline.query_change import plan_file
+from nsqx.pipeline.sharing import position_file, store_start
 from nsqx.pipeline.sinks import file_sink
 from nsqx.pipeline.state import PipelineState, start_file
 from nsqx.spark.options import read_source_options
@@ -85,9 +87,12 @@ class SinkReset:
 
     def apply(self) -> None:
         """Reset the sink; an interrupted reset can be repeated. Raises ConfigError."""
+        check_not_at_server(self._pipeline.state, self._sink.name)
         if self._sink.type in FILE_SINKS and self._commit is not None:
             # The files of the last batch may still have their temporary names.
-            file_sink(self._pipeline, self._sink, ()).prepare()
+            writer = file_sink(self._pipeline, self._sink, ())
+            writer.prepare()
+            writer.recover()
         if self.checkpoint is not None:
             self._keep_position(self.checkpoint)
             self._remove_checkpoint()
@@ -96,32 +101,14 @@ class SinkReset:
         self._state.delete(plan_file(self._sink))
 
     def _read_checkpoint(self) -> SinkCheckpoint | None:
-        metadata = self._lines(f"{_CHECKPOINT}/metadata")
-        if not metadata:
+        # The files of a batch that commit.json lists are complete, although Spark may not have recorded the batch.
+        completed = (self._commit["query"], self._commit["batch"]) if self._commit is not None else None
+        found = read_checkpoint(f"{self._pipeline.state}/{self._sink.name}/{_CHECKPOINT}", completed)
+        if found is None:
             return None
-        query = str(orjson.loads(metadata[0])["id"])
-        begun, done = self._newest("offsets"), self._newest("commits")
-        if self._commit is not None and (self._commit["query"], self._commit["batch"]) == (query, begun):
-            # The files of the batch are complete, although Spark has not recorded it.
-            done = begun
-        # Below the version and the metadata, an offset file has a line for each source.
-        lines = self._lines(f"{_CHECKPOINT}/offsets/{done}")[2:] if done >= 0 else []
-        ends = tuple(orjson.loads(line) for line in lines if line.startswith("{"))
         # Files of a batch that was not completed are invisible, and are removed.
-        is_in_doubt = begun > done and self._sink.type not in FILE_SINKS
-        return SinkCheckpoint(query, done, is_in_doubt, ends)
-
-    def _newest(self, folder: str) -> int:
-        selector = pafs.FileSelector(f"{self._root}/{_CHECKPOINT}/{folder}", allow_not_found=True)
-        names = (info.base_name for info in self._filesystem.get_file_info(selector))
-        return max((int(name) for name in names if name.isdigit()), default=-1)
-
-    def _lines(self, name: str) -> list[str]:
-        try:
-            with self._filesystem.open_input_stream(f"{self._root}/{name}") as stream:
-                return str(stream.read().decode()).splitlines()
-        except FileNotFoundError:
-            return []
+        is_in_doubt = found.begun > found.batch and self._sink.type not in FILE_SINKS
+        return SinkCheckpoint(found.query, found.batch, is_in_doubt, found.ends)
 
     def _keep_position(self, checkpoint: SinkCheckpoint) -> None:
         """Set the position of each source to the end of the last completed batch; raises ConfigError."""
@@ -136,6 +123,11 @@ class SinkReset:
                         f"nothing was changed: no nsqd answers for {', '.join(missing)} (topic/log): start it, then"
                         " reset the sink again"
                     )
+        for source in self._pipeline.sources.values():
+            shared = self._state.read(position_file(self._sink.name, source.name))
+            if shared is not None and shared["identity"] in ends:
+                identity = shared["identity"]
+                store_start(self._state, self._sink.name, source.name, identity, ends.pop(identity))
         if "#archive" in ends:
             self._keep_backfill(ends.pop("#archive"), ends)
         self._state.write(start_file(self._sink), ends)

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError
+from nsqx.pipeline.connect_query import RemoteSinkQuery, begin_server_run, check_not_at_server, end_server_run
 from nsqx.pipeline.display import summary_of
 from nsqx.pipeline.figures import FAILED
 from nsqx.pipeline.metrics import MetricsServer
 from nsqx.pipeline.query import SinkQuery
 from nsqx.pipeline.query_change import check_query
 from nsqx.pipeline.schema_change import check_columns
+from nsqx.pipeline.sharing import starts_of, trim_decoded
 from nsqx.pipeline.spark_errors import explain
 from nsqx.pipeline.state import STATUS, start_file
+from nsqx.spark.jvm import has_jvm
 from nsqx.spark.s3_urls import for_spark
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from nsqx.pipeline.figures import SinkFigures
     from nsqx.pipeline.model import Pipeline
     from nsqx.pipeline.plan import Planned
+    from nsqx.pipeline.sharing import Sharing
     from nsqx.pipeline.state import PipelineState
 
 _POLL_INTERVAL_S = 0.2
@@ -67,17 +71,22 @@ class Runner:
         pipeline: Pipeline,
         state: PipelineState,
         planned: Sequence[Planned],
+        sharing: Sharing,
         options: RunOptions,
         display: Display,
     ) -> None:
         self._pipeline = pipeline
         self._state = state
         self._planned = planned
+        self._is_remote = any(not has_jvm(each.rows.sparkSession) for each in planned)
+        self._sharing = sharing
         self._options = options
         self._display = display
+        self._run = ""
         self._queries: list[SinkQuery] = []
         self._drift: dict[str, set[str]] = {}
         self._status_s = 0.0
+        self._trimmed_batches = -1
         self._has_report_failed = False
         self._began_s = time.time()
 
@@ -109,22 +118,37 @@ class Runner:
             self._drift[source.name] = self._state.drift(source.name)
         # Notes of a run that was killed.
         self._state.new_dead_letters()
+        self._state.new_rows()
+        if self._is_remote:
+            self._run = begin_server_run(self._state)
+        else:
+            end_server_run(self._state)
         for each in self._planned:
             try:
                 each.writer.prepare()
+                if not self._is_remote:
+                    # Otherwise the server does this, when an earlier query of the sink has ended.
+                    check_not_at_server(self._pipeline.state, each.sink.name)
+                    each.writer.recover()
             except ConfigError as error:
                 raise self._pipeline.fail(f"sink.{each.sink.name}", str(error)) from None
 
     def _run_queries(self, stopping: threading.Event) -> None:
         for each in self._planned:
             checkpoint = for_spark(f"{self._pipeline.state}/{each.sink.name}/checkpoint")
-            query = SinkQuery(each, checkpoint, once=self._options.once)
-            query.figures.starts = self._state.read(start_file(each.sink)) or {}
+            query = (
+                RemoteSinkQuery(each, checkpoint, self._pipeline.state, self._run, once=self._options.once)
+                if self._is_remote
+                else SinkQuery(each, checkpoint, once=self._options.once)
+            )
+            read = [self._pipeline.sources[name] for name in each.shared]
+            starts = self._state.read(start_file(each.sink)) or {}
+            query.figures.starts = starts | starts_of(self._state, each.sink.name, read)
             self._queries.append(query)
         with self._display:
             try:
-                for query in self._queries if not stopping.is_set() else []:
-                    self._start(query)
+                if not stopping.is_set():
+                    self._start_all()
                 while not self._is_over() and not stopping.wait(_POLL_INTERVAL_S):
                     self._poll()
             except BaseException:
@@ -140,6 +164,14 @@ class Runner:
             for line in summary_of(figures, time.time() - self._began_s):
                 self._display.note(line)
 
+    def _start_all(self) -> None:
+        """Start the queries that are not started; in a bounded run a sink starts after its rows are decoded."""
+        working = {query.planned.sink.name for query in self._queries if not query.is_over}
+        for query in self._queries:
+            must_wait = self._options.once and working & set(query.planned.shared.values())
+            if not query.is_started and not must_wait:
+                self._start(query)
+
     def _start(self, query: SinkQuery) -> None:
         try:
             query.start()
@@ -149,6 +181,8 @@ class Runner:
             raise self._pipeline.fail(f"sink.{query.planned.sink.name}", explain(error)) from None
 
     def _stop(self) -> None:
+        if self._is_remote:
+            end_server_run(self._state)
         threads = [threading.Thread(target=query.stop) for query in self._queries if not query.is_over]
         for thread in threads:
             thread.start()
@@ -164,6 +198,7 @@ class Runner:
             query.poll()
             if query.figures.state == FAILED and not was_over:
                 self._note_failed(query.figures)
+        self._start_all()
         self._display.show(self._figures())
         if time.monotonic() - self._status_s >= _STATUS_INTERVAL_S:
             self._status_s = time.monotonic()
@@ -177,8 +212,9 @@ class Runner:
     def _report(self, state: str) -> None:
         """Write the status and read notes of unknown fields; a failure is shown once and does not stop the queries."""
         try:
-            self._count_dead_letters()
+            self._count_notes()
             self._write_status(state)
+            self._trim()
             self._report_unknown_fields()
         except OSError as error:
             if not self._has_report_failed:
@@ -187,11 +223,22 @@ class Runner:
         else:
             self._has_report_failed = False
 
-    def _count_dead_letters(self) -> None:
+    def _trim(self) -> None:
+        """Remove decoded rows that all sinks have read, if there are any new ones."""
+        batches = sum(query.figures.batches for query in self._queries)
+        if batches != self._trimmed_batches:
+            trim_decoded(self._pipeline, self._state, self._sharing)
+            self._trimmed_batches = batches
+
+    def _count_notes(self) -> None:
         for sink, count in self._state.new_dead_letters().items():
             for query in self._queries:
                 if query.planned.sink.name == sink:
                     query.figures.dead_letters += count
+        for sink, count in self._state.new_rows().items() if self._is_remote else ():
+            for query in self._queries:
+                if query.planned.sink.name == sink:
+                    query.figures.rows_out += count
 
     def _report_unknown_fields(self) -> None:
         for name, known in self._drift.items():

@@ -1,7 +1,8 @@
 """The schemas of sources: given in the pipeline file, or inferred from the first messages of a topic.
 
-The sample of messages is received from the channel of the first sink and requeued, so no message is lost and no
-additional channel is created. The sample and its schema are stored, so every later run uses the same schema.
+The sample of messages is received from the channel of the first sink that reads the source, and requeued, so no message
+is lost and no additional channel is created. The sample and its schema are stored, so every later run uses the same
+schema.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from nsqx.pipeline.model import INFER, cluster_of
 from nsqx.pipeline.spark_errors import explain
 from nsqx.pipeline.state import PipelineState
 from nsqx.spark.cluster import find_topics
+from nsqx.spark.jvm import has_jvm
 
 if TYPE_CHECKING:
-    from nsqx.pipeline.model import Pipeline, Source
+    from nsqx.pipeline.model import Pipeline, Sink, Source
     from nsqx.spark.options import ClusterAddresses
 
 SAMPLE_SIZE = 1000
@@ -59,12 +61,17 @@ def find_schemas(pipeline: Pipeline, sources: Iterable[Source]) -> SourceSchemas
     return SourceSchemas(known, tuple(missing))
 
 
-def infer_schemas(spark: Any, pipeline: Pipeline, schemas: SourceSchemas, note: Callable[[str], None]) -> SourceSchemas:
-    """Return ``schemas`` with the missing ones, each inferred from a sample; raises ConfigError."""
+def infer_schemas(
+    spark: Any, pipeline: Pipeline, schemas: SourceSchemas, readers: Mapping[str, Sink], note: Callable[[str], None]
+) -> SourceSchemas:
+    """Return ``schemas`` with the missing ones, each inferred from a sample; raises ConfigError.
+
+    ``readers`` are the sinks whose channels the samples are received from, by source.
+    """
     inferred = {}
     for source in schemas.missing:
         note(f"source.{source.name}: taking a sample to infer the schema")
-        ddl = _infer(spark, pipeline, source)
+        ddl = _infer(spark, pipeline, source, readers[source.name])
         note(f"source.{source.name}: {ddl}")
         inferred[source.name] = _parse(pipeline, source, ddl)
     return SourceSchemas({**schemas.known, **inferred})
@@ -113,12 +120,12 @@ def _parse(pipeline: Pipeline, source: Source, text: str) -> Any:
     return schema
 
 
-def _infer(spark: Any, pipeline: Pipeline, source: Source) -> str:
+def _infer(spark: Any, pipeline: Pipeline, source: Source, reader: Sink) -> str:
     """Take a sample, store it with its schema in the state directory, and return the DDL; raises ConfigError."""
     key = f"source.{source.name}.schema"
     cluster = cluster_of(pipeline)
     try:
-        sample = _take_sample(spark, pipeline, source, cluster)
+        sample = _take_sample(spark, pipeline, source, reader, cluster)
     except NSQError as error:
         raise pipeline.fail(key, f"cannot take a sample: {error}") from None
     texts = [body.decode("utf-8", "replace") for body in sample]
@@ -134,7 +141,8 @@ def _infer(spark: Any, pipeline: Pipeline, source: Source) -> str:
 def _ddl_of(spark: Any, pipeline: Pipeline, source: Source, texts: Sequence[str]) -> str:
     """Return the columns of JSON objects; raises ConfigError if there are none."""
     rows = spark.createDataFrame([(text,) for text in texts], "value STRING")
-    schema = spark.read.option("inferTimestamp", "true").json(rows.rdd.map(lambda row: row[0])).schema
+    reader = spark.read.option("inferTimestamp", "true")
+    schema = (reader.json(rows.rdd.map(lambda row: row[0])) if has_jvm(spark) else reader.json(rows)).schema
     fields = [field for field in schema.fields if field.name != "_corrupt_record"]
     if not fields:
         key = f"source.{source.name}.schema"
@@ -142,20 +150,21 @@ def _ddl_of(spark: Any, pipeline: Pipeline, source: Source, texts: Sequence[str]
     return str(type(schema)(fields).toDDL())
 
 
-def _take_sample(spark: Any, pipeline: Pipeline, source: Source, cluster: ClusterAddresses) -> list[bytes]:
+def _take_sample(
+    spark: Any, pipeline: Pipeline, source: Source, reader: Sink, cluster: ClusterAddresses
+) -> list[bytes]:
     """Return the bodies of messages, which are read from a log, or requeued."""
-    if reads_logs(pipeline, source, next(iter(pipeline.sinks.values()))):
+    if reads_logs(pipeline, source, reader):
         return _read_sample(spark, pipeline, source)
     topic = (
         source.topics[0]
         if source.topics
         else _matching(source, asyncio.run(find_topics(cluster.lookupd_http_addresses, pipeline.nsq.credentials())))
     )
-    sink = next(iter(pipeline.sinks.values()))
     options = {**dict(cluster.client_options), "max_in_flight": SAMPLE_SIZE}
     with Consumer(
         topic,
-        pipeline.channel_of(source, sink),
+        pipeline.channel_of(source, reader),
         nsqd_tcp_addresses=cluster.nsqd_tcp_addresses,
         lookupd_http_addresses=cluster.lookupd_http_addresses,
         require_connection=not cluster.lookupd_http_addresses,

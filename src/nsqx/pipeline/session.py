@@ -7,14 +7,15 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nsqx.errors import ConfigError
 from nsqx.pipeline.delta_sink import delta_settings
 from nsqx.pipeline.functions import find_function, module_file
-from nsqx.spark.jvm import has_context
+from nsqx.spark.jvm import has_context, has_jvm
 from nsqx.spark.s3_urls import check_spark_reaches
-from nsqx.spark.session import build_session, check_spark
+from nsqx.spark.session import build_connect_session, build_session, check_spark, connect_url
 
 if TYPE_CHECKING:
     from nsqx.pipeline.model import Pipeline
@@ -34,6 +35,25 @@ _LOCAL_CHECKPOINTS = {
     )
 }
 _STDERR = 2
+NOT_OVER_CONNECT = {
+    "jdbc": "its transactions need a JDBC connection of the driver's JVM",
+    "console": "it would print in the process of the server",
+}
+"""The types of sinks that Spark Connect cannot have, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Connected:
+    """A session at a Spark Connect server, and what the sessions that are made from it get and leave behind."""
+
+    session: Any
+    settings: Mapping[str, str]
+    exits: contextlib.ExitStack
+    artifacts: list[tuple[str, bool]]
+    """Paths of jars and Python modules; True for a module."""
+
+
+_connected: list[_Connected] = []
 
 
 @contextlib.contextmanager
@@ -42,8 +62,13 @@ def open_session(
 ) -> Iterator[Any]:
     """Open a session for the block; an existing session is used and not stopped.
 
-    ``log`` is a file for Spark's stderr.
+    ``master`` can be the address of a Spark Connect server (sc://). ``log`` is a file for Spark's stderr.
     """
+    if url := connect_url(master, settings):
+        settings = {key: value for key, value in settings.items() if key != "spark.remote"}
+        with _open_connect_session(url, settings) as session:
+            yield session
+        return
     check_spark()
     was_there = has_context()
     # These loggers print every failed analysis with its stack.
@@ -66,16 +91,35 @@ def open_session(
 
 
 @contextlib.contextmanager
+def _open_connect_session(url: str, settings: Mapping[str, str]) -> Iterator[Any]:
+    for noisy in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging"):
+        logging.getLogger(noisy).disabled = True
+    session = build_connect_session(url)
+    with contextlib.ExitStack() as exits:
+        exits.callback(session.stop)
+        for key in settings:
+            if not session.conf.isModifiable(key):
+                raise ConfigError(f"{key} cannot be set over Spark Connect: set it where the server {url} is started")
+        _connected.append(_Connected(session, {**DEFAULTS, **settings}, exits, []))
+        exits.callback(_connected.pop)
+        yield session
+
+
+@contextlib.contextmanager
 def open_pipeline_session(pipeline: Pipeline, master: str, *, verbose: bool, keeps_log: bool = False) -> Iterator[Any]:
     """Open a session for a pipeline, with its jars and Python modules; raises ConfigError.
 
     Spark's log goes to stderr if ``verbose``, to a local state directory if ``keeps_log``, and else nowhere.
     """
-    if master.startswith("sc://") or os.environ.get("SPARK_REMOTE"):
-        raise ConfigError(
-            "pipelines do not run over Spark Connect, because their sinks commit in this process: use a master such as"
-            " local[*] or spark://host:7077, and unset SPARK_REMOTE"
-        )
+    if url := connect_url(master or None, pipeline.spark.settings):
+        _check_connect(pipeline, url)
+        with open_session(
+            pipeline.name, url, pipeline.spark.settings, is_local_state="://" not in pipeline.state
+        ) as spark:
+            check_spark_reaches(spark, pipeline.state)
+            _add_artifacts(pipeline)
+            yield spark
+        return
     check_spark()
     import pyspark
 
@@ -92,10 +136,39 @@ def open_pipeline_session(pipeline: Pipeline, master: str, *, verbose: bool, kee
         yield spark
 
 
+def _check_connect(pipeline: Pipeline, url: str) -> None:
+    """Raise ConfigError for what needs the JVM of the driver in this process."""
+    remedy = "use a master such as local[*] or spark://host:7077"
+    for sink in pipeline.sinks.values():
+        if sink.type in NOT_OVER_CONNECT:
+            raise pipeline.fail(
+                f"sink.{sink.name}.type",
+                f"{sink.type} does not work over Spark Connect, because {NOT_OVER_CONNECT[sink.type]}: {remedy}",
+            )
+    if pipeline.spark.packages:
+        raise pipeline.fail(
+            "spark.packages",
+            f"packages cannot be added over Spark Connect: start the server {url} with --packages"
+            f" {','.join(pipeline.spark.packages)}, and remove them here",
+        )
+
+
+def _add_artifacts(pipeline: Pipeline) -> None:
+    """Note the jars and modules that each session at a Spark Connect server needs."""
+    _connected[-1].artifacts.extend((jar, False) for jar in pipeline.spark.jars)
+    _connected[-1].artifacts.extend((file, True) for file in _module_files(pipeline))
+
+
 def _add_files(spark: Any, pipeline: Pipeline) -> None:
     """Send the jars, and the modules of functions beside the pipeline file, to the executors."""
     for jar in pipeline.spark.jars:
         spark.sql(f"ADD JAR '{jar}'")
+    for file in _module_files(pipeline):
+        spark.sparkContext.addPyFile(file)
+
+
+def _module_files(pipeline: Pipeline) -> Iterator[str]:
+    """Yield the modules of functions that are beside the pipeline file; raises ConfigError."""
     steps = [(f"step.{step.name}", step.function) for step in pipeline.steps.values() if step.function]
     sinks = [(f"sink.{sink.name}", sink.function) for sink in pipeline.sinks.values() if sink.function]
     for key, path in (*steps, *sinks):
@@ -105,12 +178,18 @@ def _add_files(spark: Any, pipeline: Pipeline) -> None:
             raise pipeline.fail(f"{key}.function", str(error)) from None
         file = module_file(path, pipeline.directory)
         if file is not None:
-            spark.sparkContext.addPyFile(file)
+            yield file
 
 
 def sink_session(spark: Any, settings: Mapping[str, str]) -> Any:
-    """Return a new session of the same Spark context, with its own views and with nsqx's settings."""
+    """Return a new session of the same Spark context or server, with its own views and with nsqx's settings."""
     session = spark.newSession()
+    if not has_jvm(spark):
+        connected = _connected[-1]
+        connected.exits.callback(session.stop)
+        settings = {**connected.settings, **settings}
+        for path, is_module in connected.artifacts:
+            session.addArtifact(path, pyfile=is_module)
     for key, value in {**DEFAULTS, **settings}.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)

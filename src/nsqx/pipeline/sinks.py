@@ -27,6 +27,9 @@ class SinkWriter(Protocol):
     def prepare(self) -> None:
         """Prepare before the query starts; raises ConfigError."""
 
+    def recover(self) -> None:
+        """Finish or remove what a killed run has left. No other process may be writing."""
+
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
         """Write a batch, or the missing part if it was written before; return the number of its rows."""
 
@@ -116,6 +119,9 @@ class TopicSink:
         if sink.exactly_once is None and may_publish_once(self._pipeline, sink):
             self._is_once = create_topic_in_logs(self._pipeline, sink.topic)
 
+    def recover(self) -> None:
+        """No-op."""
+
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
         """Publish the rows; a batch that is run again publishes all of them again, unless nsqd knows the batch."""
         from pyspark.sql import Observation
@@ -160,6 +166,9 @@ class ForeachSink:
     def prepare(self) -> None:
         """No-op."""
 
+    def recover(self) -> None:
+        """No-op."""
+
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:
         """Call the function for each row; a batch that is run again calls it again."""
         del query_id, batch_id
@@ -174,6 +183,9 @@ class ConsoleSink:
         self._sink = sink
 
     def prepare(self) -> None:
+        """No-op."""
+
+    def recover(self) -> None:
         """No-op."""
 
     def write(self, rows: Any, query_id: str, batch_id: int) -> int:

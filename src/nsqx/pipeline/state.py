@@ -7,7 +7,11 @@ columns-SINK.json         the columns of a sink at the last start
 plan-SINK.json            the parts of a sink's query that its state depends on
 drift-SOURCE-FIELD        a field of messages that is not in the schema
 letters-SINK-COUNT-ID     dead letters that the driver has not counted yet
+written-SINK-COUNT-ID     rows written at a Spark Connect server that this process has not counted yet
+server-run.json           the run whose queries at a Spark Connect server may begin batches
 start-SINK.json           the rows at which the query of a sink began, after a reset
+shared-SINK-SOURCE.json   the row of a shared source at which the query of a sink began
+shared-SOURCE/rows        the decoded rows of a shared source
 SINK/checkpoint           Spark's checkpoint
 SINK/segments-SOURCE      the segment directory of the data source
 SINK/commit.json          the last batch of a file sink
@@ -25,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from nsqx.errors import ConfigError
-from nsqx.pipeline.letter_counts import take_letter_counts
+from nsqx.pipeline.letter_counts import LETTERS, ROWS, take_counts
 from nsqx.spark.lease import DirectoryInUse
 from nsqx.spark.storage import Lock, Storage, StorageUnusable, open_storage
 
@@ -80,8 +84,15 @@ class PipelineState:
 
     def new_dead_letters(self) -> dict[str, int]:
         """Return the number of dead letters of each sink since the last call; raises OSError."""
+        return self._new_counts(LETTERS)
+
+    def new_rows(self) -> dict[str, int]:
+        """Return the number of rows that a Spark Connect server wrote for each sink since the last call."""
+        return self._new_counts(ROWS)
+
+    def _new_counts(self, kind: str) -> dict[str, int]:
         counts: dict[str, int] = {}
-        for sink, count in take_letter_counts(self._storage):
+        for sink, count in take_counts(self._storage, kind):
             counts[sink] = counts.get(sink, 0) + count
         return counts
 

@@ -6,17 +6,15 @@ another process: every function that needs it then raises ConfigError.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
 
 from nsqx.errors import ConfigError
 from nsqx.spark.logical_plan import PlanExpression, PlanNode, without_qualifiers
-
-_RELATION = re.compile(r"'UnresolvedRelation \[([^\],]+)\]")
 
 
 def has_context() -> bool:
@@ -30,13 +28,9 @@ def has_context() -> bool:
     return SparkContext._active_spark_context is not None
 
 
-def tables_in(spark: Any, sql: str) -> tuple[str, ...]:
-    """Return the names of the tables that a query reads, as written; raises ParseException.
-
-    The public ``SparkSession.sql`` also resolves the tables, which do not exist yet.
-    """
-    tree = _private(spark, "_jsparkSession").sessionState().sqlParser().parsePlan(sql).treeString()
-    return tuple(dict.fromkeys(_RELATION.findall(tree)))
+def has_jvm(spark: Any) -> bool:
+    """Return False for a session of Spark Connect, whose JVM is in another process."""
+    return not type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def check_output_mode(rows: Any, mode: str) -> None:
@@ -133,14 +127,28 @@ def progress_after(query: Any, timestamp: str) -> list[dict[str, Any]]:
     """Return the progress reports of a streaming query that began after ``timestamp``, the oldest first.
 
     Spark keeps the last 100 reports. The public ``StreamingQuery.recentProgress`` has the problems of
-    ``StreamingQuery.lastProgress``.
+    ``StreamingQuery.lastProgress``, also under Spark Connect.
     """
     found: list[dict[str, Any]] = []
-    for report in reversed(_private(query, "_jsq").recentProgress()):
-        if report.timestamp() <= timestamp:
+    for timestamp_of, text in reversed(list(_reports(query))):
+        if timestamp_of <= timestamp:
             break
-        found.append(orjson.loads(report.json()))
+        found.append(orjson.loads(text()))
     return found[::-1]
+
+
+def _reports(query: Any) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yield the time of each report, and a function that returns its JSON."""
+    if hasattr(query, "_jsq"):
+        for report in query._jsq.recentProgress():
+            yield report.timestamp(), report.json
+        return
+    from pyspark.sql.connect import proto
+
+    command = proto.StreamingQueryCommand()
+    command.recent_progress = True
+    for text in query._execute_streaming_query_cmd(command).recent_progress.recent_progress_json:
+        yield orjson.loads(text)["timestamp"], partial(str, text)
 
 
 def has_file_system(spark: Any, scheme: str) -> bool:

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from nsqx.errors import ConfigError
-from nsqx.spark.jvm import hadoop_version, has_file_system
+from nsqx.spark.jvm import hadoop_version, has_file_system, has_jvm
 
 _JVM_NAME = re.compile(r"s3[an]://", re.IGNORECASE)
 _ANY_NAME = re.compile(r"s3[an]?://", re.IGNORECASE)
@@ -31,6 +31,9 @@ def check_spark_reaches(spark: Any, location: str) -> None:
     if "://" not in location:
         return
     scheme = for_spark(location).partition("://")[0].lower()
+    if not has_jvm(spark):
+        _check_server_reaches(spark, location, scheme)
+        return
     if has_file_system(spark, scheme):
         return
     remedy = (
@@ -40,3 +43,18 @@ def check_spark_reaches(spark: Any, location: str) -> None:
         else f"add the jar with Hadoop's file system for {scheme}:// to its classpath"
     )
     raise ConfigError(f"Spark has no file system for {location}: {remedy}")
+
+
+def _check_server_reaches(spark: Any, location: str, scheme: str) -> None:
+    """Raise ConfigError if a Spark Connect server has no file system for this location."""
+    try:
+        # Spark looks the path up, and an error about a missing path comes after one about the file system.
+        spark.read.text(for_spark(location)).schema  # noqa: B018
+    except Exception as error:
+        text = str(error)
+        if "ClassNotFoundException" in text or "No FileSystem for scheme" in text or "UnsupportedFileSystem" in text:
+            package = "the package org.apache.hadoop:hadoop-aws in the version of its Hadoop"
+            remedy = package if scheme == "s3a" else f"Hadoop's file system for {scheme}://"
+            raise ConfigError(
+                f"the Spark Connect server has no file system for {location}: start the server with {remedy}"
+            ) from None

@@ -13,10 +13,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nsqx.errors import ConfigError
+from nsqx.spark.jvm import has_jvm
 
 LEAST_JAVA = 17
 # The first version with read limits and availableNow for Python data sources.
 LEAST_PYSPARK = (4, 2)
+# The first version in which a session of Spark Connect can make another one.
+LEAST_PYSPARK_CONNECT = (4, 3)
+_REMOTE = "spark.remote"
 _MISSING_JAVA = (
     f"Spark needs Java {LEAST_JAVA} or newer: install it (on Debian: apt install openjdk-17-jre-headless)"
     " or set JAVA_HOME"
@@ -75,6 +79,59 @@ def build_session(app_name: str = "nsqx", master: str | None = None, settings: M
     for name, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def connect_url(master: str | None, settings: Mapping[str, str] | None = None) -> str:
+    """Return the address of a Spark Connect server, or an empty text for classic Spark.
+
+    It is the master, or else the setting spark.remote, or else SPARK_REMOTE. Raises ConfigError if a classic master and
+    SPARK_REMOTE are given.
+    """
+    if master and master.startswith("sc://"):
+        return master
+    remote = (settings or {}).get(_REMOTE) or os.environ.get("SPARK_REMOTE", "")
+    if master and remote:
+        raise ConfigError(f"the master {master} and the Spark Connect server {remote} are given: unset one of them")
+    return remote
+
+
+def build_connect_session(url: str) -> Any:
+    """Return a new session at a Spark Connect server; raises ConfigError."""
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install 'nsqx[spark]'") from None
+    found = re.match(r"(\d+)\.(\d+)", pyspark.__version__)
+    if found is None or (int(found[1]), int(found[2])) < LEAST_PYSPARK_CONNECT:
+        least = ".".join(map(str, LEAST_PYSPARK_CONNECT))
+        raise ConfigError(f"Spark Connect needs pyspark {least} or newer, found {pyspark.__version__}: upgrade pyspark")
+    try:
+        session = SparkSession.builder.remote(url).getOrCreate()
+        version = session.version
+    except ImportError as error:
+        text = " ".join(str(error).split())
+        raise ConfigError(f"Spark Connect needs more packages: pip install 'nsqx[connect]' ({text})") from None
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        raise ConfigError(f"cannot connect to the Spark Connect server {url}: {text}") from None
+    if version.split(".")[:2] != pyspark.__version__.split(".")[:2]:
+        raise ConfigError(
+            f"the Spark Connect server {url} has Spark {version}, and pyspark here is {pyspark.__version__}: install"
+            f" the same version, pip install 'pyspark=={version}'"
+        )
+    return session
+
+
+def default_parallelism(spark: Any) -> int:
+    """Return the number of tasks that Spark runs at the same time; a session of Spark Connect runs a small job."""
+    if has_jvm(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    from pyspark.sql import functions as F  # noqa: N812
+
+    # Without a setting, a range has a partition for each of these tasks.
+    return int(spark.range(0, 4096).select(F.spark_partition_id().alias("partition")).distinct().count())
 
 
 def _submitted() -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""A Delta sink needs a build of Delta for the installed Spark; a pipeline does not run over Spark Connect."""
+"""A Delta sink needs a build of Delta for the installed Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'ns
 from nsqx.errors import ConfigError  # noqa: E402
 from nsqx.pipeline.delta_sink import BUILDS, SETTINGS, delta_settings  # noqa: E402
 from nsqx.pipeline.parser import read_pipeline  # noqa: E402
-from nsqx.pipeline.session import open_pipeline_session  # noqa: E402
 
 FILE = """
 [pipeline]
@@ -55,15 +54,3 @@ def test_without_a_delta_sink_nothing_is_set(tmp_path):
 def test_iceberg_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"sink\.table\.type: Iceberg's published builds support Spark up to 4\.1"):
         pipeline_of(tmp_path, "iceberg")
-
-
-@pytest.mark.parametrize("remote", ["master", "environment"])
-def test_a_pipeline_over_spark_connect_is_refused(tmp_path, monkeypatch, remote):
-    if remote == "environment":
-        monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:15002")
-    master = "sc://127.0.0.1:15002" if remote == "master" else ""
-    with (
-        pytest.raises(ConfigError, match="pipelines do not run over Spark Connect"),
-        open_pipeline_session(pipeline_of(tmp_path, "parquet"), master, verbose=False),
-    ):
-        pass

@@ -70,10 +70,13 @@ def test_the_next_run_completes_a_committed_batch_and_removes_other_files(tmp_pa
     wanted = layout(out)
     sink = FileSink(wanted, "files", str(tmp_path / "state"))
     sink.prepare()
+    sink.recover()
     files = commit(sink, tmp_path, wanted, batch((1, "AT"), (2, "DE")))
     write(wanted, batch((9, "FR")))  # a batch without a commit file
     sink._rename(files[:1])
-    FileSink(wanted, "files", str(tmp_path / "state")).prepare()
+    restarted = FileSink(wanted, "files", str(tmp_path / "state"))
+    restarted.prepare()
+    restarted.recover()
     rows = pyarrow.dataset.dataset(out, partitioning="hive").to_table().to_pylist()
     assert sorted((row["number"], row["country"]) for row in rows) == [(1, "AT"), (2, "DE")]
     assert list((out / ".nsqx-files-1").iterdir()) == []
@@ -84,7 +87,9 @@ def test_the_next_run_completes_a_committed_batch_and_removes_other_files(tmp_pa
 def test_files_of_another_sink_in_the_directory_are_kept(tmp_path):
     other = layout(tmp_path / "out", temporary=".nsqx-other-2")
     write(other, batch((1, "AT")))
-    FileSink(layout(tmp_path / "out"), "files", str(tmp_path / "state")).prepare()
+    restarted = FileSink(layout(tmp_path / "out"), "files", str(tmp_path / "state"))
+    restarted.prepare()
+    restarted.recover()
     assert len(list((tmp_path / "out" / ".nsqx-other-2").iterdir())) == 1
 
 
@@ -93,6 +98,7 @@ def test_partition_values_are_read_back_unchanged(tmp_path, value):
     wanted = layout(tmp_path / "out")
     sink = FileSink(wanted, "files", str(tmp_path / "state"))
     sink.prepare()
+    sink.recover()
     sink._rename(commit(sink, tmp_path, wanted, batch((1, value))))
     rows = pyarrow.dataset.dataset(tmp_path / "out", partitioning="hive").to_table().to_pylist()
     assert rows == [{"number": 1, "country": value}]
@@ -116,6 +122,7 @@ def test_files_are_synced_before_and_directories_after_the_rename(tmp_path, monk
     wanted = layout(tmp_path / "out")
     sink = FileSink(wanted, "files", str(tmp_path / "state"))
     sink.prepare()
+    sink.recover()
     files = commit(sink, tmp_path, wanted, batch((1, "AT")))
     assert synced == [f"{tmp_path}/out/.nsqx-files-1/{files[0][0]}"]
     sink._rename(files)
@@ -127,6 +134,7 @@ def test_duckdb_reads_only_renamed_files(tmp_path):
     wanted = layout(tmp_path / "out")
     sink = FileSink(wanted, "files", str(tmp_path / "state"))
     sink.prepare()
+    sink.recover()
     written = write(wanted, batch((1, "AT"), (2, "DE")))
     sink._rename([[row["temporary"], f"{row['directory']}/{place}.parquet"] for place, row in enumerate(written)])
     write(wanted, batch((9, "FR")))

@@ -17,6 +17,7 @@ from nsqx.pipeline.figures import FAILED, RETRYING  # noqa: E402
 from nsqx.pipeline.parser import read_pipeline  # noqa: E402
 from nsqx.pipeline.query import MAX_FAILURES, SinkQuery  # noqa: E402
 from nsqx.pipeline.runner import Runner, RunOptions  # noqa: E402
+from nsqx.pipeline.sharing import Sharing  # noqa: E402
 from nsqx.pipeline.state import STATUS, DriftNotes, PipelineState, hold_state  # noqa: E402
 from nsqx.spark.storage import LocalStorage  # noqa: E402
 
@@ -52,7 +53,7 @@ def run(directory):
     out = io.StringIO()
     pipeline = read_pipeline(str(path), nsqd=["127.0.0.1:4150"])
     with hold_state(pipeline.state, wait_s=0) as state:
-        result = Runner(pipeline, state, (), RunOptions(once=True), LineDisplay(out)).run(threading.Event())
+        result = Runner(pipeline, state, (), Sharing(), RunOptions(once=True), LineDisplay(out)).run(threading.Event())
     assert result.exit_code == 0
     return out.getvalue()
 

@@ -16,7 +16,6 @@ from nsqx.spark import jvm  # noqa: E402
 @pytest.mark.parametrize(
     "call",
     [
-        lambda spark: jvm.tables_in(spark, "SELECT 1"),
         lambda spark: jvm.has_file_system(spark, "s3a"),
         jvm.hadoop_version,
         lambda spark: jvm.connect_jdbc(spark, "jdbc:h2:mem:x", "org.h2.Driver", {}),
