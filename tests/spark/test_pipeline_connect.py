@@ -42,6 +42,9 @@ def server(tmp_path_factory):
     directory = tmp_path_factory.mktemp("connect")
     settings = {
         "spark.ui.enabled": "false",
+        # The compiler of the JVM would take the time of Python processes that have 10 s to start.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.shuffle.partitions": "2",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.connect.grpc.binding.address": "127.0.0.1",
