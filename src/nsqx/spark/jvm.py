@@ -1,7 +1,7 @@
 """All uses of Spark's private attributes, which lead to objects of the driver's JVM.
 
 Each function stands for a public API that Spark lacks, and names the nearest one. Spark Connect keeps the JVM in
-another process: every function that needs it then raises ConfigError.
+another process: functions that need it raise ConfigError there. ``plan_text`` and ``s3_urls`` have what replaces them.
 """
 
 from __future__ import annotations
