@@ -227,6 +227,10 @@ def _remedy(code: str, document: Any) -> str:
         "PART_DAMAGED": "{part}: restart the query, it stages the batch again",
         "TRANSACTION_TOO_LARGE": "the batch has {bytes} bytes: raise --max-transaction-bytes of nsqd, and limit the"
         " batches of the source, for example with maxOffsetsPerTrigger",
+        "TOO_MANY_PARTS": "the batch has {parts} parts, at most 10,000 are possible: use fewer tasks or a larger"
+        " maxRequestBytes",
+        "TOO_MANY_DEFERRED": "the batch has {deferred} deferred messages, at most 100,000 are possible: limit the"
+        " batches of the source, for example with maxOffsetsPerTrigger",
         "BODY_TOO_BIG": "raise --max-body-size of nsqd, or set the option maxRequestBytes to less",
         "BAD_MESSAGE": "a value is larger than --max-msg-size of nsqd",
         "LEDGER_MISMATCH": "another query with the same id has written batch {batch} to {nodes}",
