@@ -52,6 +52,7 @@ class ClusterStats:
         self._poll = 0
         self._closed_s = 0.0
         self._step_s = 0.0
+        self._last_minute: list[tuple[int, float]] = []
 
     # A poll
 
@@ -75,45 +76,62 @@ class ClusterStats:
         try:
             for topic in topics:
                 self._add_topic(topic, before, now)
+            now.finish()
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"not nsqd's stats: {error!r}") from None
         self._nodes[address] = now
 
     def _add_topic(self, stats: dict[str, Any], before: NodeCounters | None, now: NodeCounters) -> None:
-        subject = self._subject(self.topics, stats["topic_name"], len(TOPIC_SERIES))
-        if subject is None:
-            return
+        # 100 nsqds with 1,000 topics pass here 100,000 times a poll, so attributes are read and written once.
+        poll = self._poll
+        subject = self.topics.get(stats["topic_name"])
+        if subject is None or subject.poll != poll:
+            subject = self._subject(self.topics, stats["topic_name"], len(TOPIC_SERIES))
+            if subject is None:
+                return
         add_stats(subject, stats)
+        known = subject.channels
         per_s = now.per_s
-        rate = per_s * advance(subject, (stats["message_count"], 0, 0), stats["depth"], before, now)[0]
-        subject.rate += rate
-        now.rate += rate
-        now.depth += stats["depth"]
-        now.topics += 1
-        for channel in stats["channels"] or ():
-            each = self._subject(subject.channels, channel["channel_name"], len(CHANNEL_SERIES), subject.name)
-            if each is None:
-                continue
+        waiting = depth = stats["depth"]
+        came = advance(subject, (stats["message_count"], 0, 0, depth), before, now)[0]
+        if came:
+            subject.rate += per_s * came
+            now.rate += per_s * came
+        channels = stats["channels"] or ()
+        for channel in channels:
+            each = known.get(channel["channel_name"])
+            if each is None or each.poll != poll:
+                each = self._subject(known, channel["channel_name"], len(CHANNEL_SERIES), subject.name)
+                if each is None:
+                    continue
             add_stats(each, channel)
-            unfinished = channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
-            each.in_flight += channel["in_flight_count"]
-            each.deferred += channel["deferred_count"]
-            each.requeue_count += channel["requeue_count"]
-            each.timeout_count += channel["timeout_count"]
-            each.clients += channel["client_count"]
-            counters = channel["message_count"], channel["requeue_count"], channel["timeout_count"]
-            messages, requeues, timeouts, went = advance(each, counters, unfinished, before, now)
-            each.rate += per_s * messages
-            each.rate_out += per_s * went
-            now.rate_out += per_s * went
+            depth, in_flight, deferred = channel["depth"], channel["in_flight_count"], channel["deferred_count"]
+            requeue_count, timeout_count = channel["requeue_count"], channel["timeout_count"]
+            clients = channel["client_count"]
+            each.in_flight += in_flight
+            each.deferred += deferred
+            each.requeue_count += requeue_count
+            each.timeout_count += timeout_count
+            each.clients += clients
+            counters = channel["message_count"], requeue_count, timeout_count, depth + in_flight + deferred
+            messages, requeues, timeouts, went = advance(each, counters, before, now)
+            if messages:
+                each.rate += per_s * messages
+            if went:
+                each.rate_out += per_s * went
+                now.rate_out += per_s * went
+            if requeues:
+                each.requeued += per_s * requeues
+            if timeouts:
+                each.timed_out += per_s * timeouts
             now.channels += 1
-            now.clients += channel["client_count"]
-            now.depth += channel["depth"]
-            each.requeued += per_s * requeues
-            each.timed_out += per_s * timeouts
+            now.clients += clients
+            waiting += depth
             latency = channel.get("e2e_processing_latency")
             if latency and latency["percentiles"]:
                 add_latency(each, latency["percentiles"])
+        now.topics += 1
+        now.depth += waiting
 
     def _add_absent(self, holdings: Holdings) -> None:
         """Add the messages that a missing nsqd had."""
@@ -158,6 +176,7 @@ class ClusterStats:
         self._closed_s = time_s
         poll = self.clock.tick(time_s)
         self.removed = []
+        self._last_minute = self._polls_of_last_minute()
         found = TroubleList()
         for topic in list(self.topics.values()):
             if topic.poll == poll:
@@ -227,31 +246,28 @@ class ClusterStats:
             subject.timed_out_poll = poll
         row: dict[str, Any] = {
             **poll_row(subject, extra),
-            "requeued_per_min": self._per_minute(subject, _REQUEUED, subject.requeued_poll),
-            "timed_out_per_min": self._per_minute(subject, _TIMED_OUT, subject.timed_out_poll),
+            "requeued_per_min": _count_in(self._last_minute, subject.track, _REQUEUED, subject.requeued_poll),
+            "timed_out_per_min": _count_in(self._last_minute, subject.track, _TIMED_OUT, subject.timed_out_poll),
         }
         if row != subject.row:
             subject.row = row
             subject.changed = poll
 
-    def _per_minute(self, subject: Subject, series: int, last_poll: int) -> int:
-        """Return how many messages a rate was in the last minute; ``last_poll`` is the last one at which it was not 0.
+    def _polls_of_last_minute(self) -> list[tuple[int, float]]:
+        """Return the numbers of the polls of the last minute, newest first, each with the time since the poll before.
 
-        Polls can be late, so each rate counts for the time since the poll before it.
+        Polls can be late, so a rate counts for that time.
         """
         clock = self.clock
         number = clock.number
-        now_s = clock.time_s(number)
+        now_s = time_s = clock.time_s(number)
         oldest = max(0, number - clock.capacity + 1)
-        if last_poll < oldest or now_s - clock.time_s(last_poll) >= trouble.WINDOW_S:
-            return 0
-        count = 0.0
-        while number > oldest and now_s - clock.time_s(number) < trouble.WINDOW_S:
-            rate = subject.track.value(series, number)
-            if rate:
-                count += rate * (clock.time_s(number) - clock.time_s(number - 1))
-            number -= 1
-        return round(count)
+        polls = []
+        while number > oldest and now_s - time_s < trouble.WINDOW_S:
+            before_s = clock.time_s(number - 1)
+            polls.append((number, time_s - before_s))
+            number, time_s = number - 1, before_s
+        return polls
 
     def _troubles(self, channel: Subject, poll: int) -> list[str]:
         """Return the kinds of trouble of a channel."""
@@ -356,3 +372,14 @@ class ClusterStats:
             topic.track.size_bytes + sum(channel.track.size_bytes for channel in topic.channels.values())
             for topic in self.topics.values()
         )
+
+
+def _count_in(polls: list[tuple[int, float]], track: Track, series: int, last_poll: int) -> int:
+    """Return how many messages a rate was in these polls; ``last_poll`` is the last one at which it was not 0."""
+    if not polls or last_poll < polls[-1][0]:
+        return 0
+    count = 0.0
+    for number, span_s in polls:
+        if number <= last_poll:
+            count += (track.value(series, number) or 0.0) * span_s
+    return round(count)

@@ -7,6 +7,7 @@ causes no false peak. Does not know when a poll begins and ends, nor which topic
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqx.cluster.flow import messages_out
@@ -30,7 +31,9 @@ CHANNEL_SERIES = (
 TOPIC_SERIES = (*CHANNEL_SERIES, "channels_depth")
 
 NEVER = -1_000_000_000
-_COUNTERS = 3
+_COUNTERS = 4
+_UNFINISHED = 3
+_NO_GROWTH = 0, 0, 0, 0
 
 
 class Subject:
@@ -93,10 +96,15 @@ class Subject:
 
 
 class NodeCounters:
-    """The counters of one nsqd at the last poll, in the order of its /stats: three for each topic and channel."""
+    """The counters of one nsqd at the last poll, in the order of its /stats.
+
+    Each topic and channel has four: messages, requeues and timeouts so far, and its unfinished messages, which wait,
+    are in flight or deferred. They are a list while they are added, then an array, which takes less memory.
+    """
 
     __slots__ = (
         "_places",
+        "added",
         "channels",
         "clients",
         "counts",
@@ -107,25 +115,31 @@ class NodeCounters:
         "subjects",
         "time_s",
         "topics",
-        "unfinished",
     )
 
     def __init__(self, time_s: float, before: NodeCounters | None) -> None:
         self.time_s = time_s
         self.per_s = 0.0 if before is None else 1 / max(time_s - before.time_s, 1e-3)
         self.subjects: list[Subject] = []
+        self.added: list[int] = []
         self.counts = array("q")
-        self.unfinished = array("q")
-        """The number of messages of each subject: waiting, in flight or deferred."""
         self.rate = self.rate_out = 0.0
         """Messages published to the topics and messages that left the channels, per second."""
         self.topics = self.channels = self.clients = self.depth = 0
         self._places: dict[int, int] | None = None
 
-    def place_of(self, subject: Subject, expected: int) -> int:
-        """Return the index of a subject's counters, -1 without counters; checks the index of the last poll first."""
-        if expected < len(self.subjects) and self.subjects[expected] is subject:
-            return expected * _COUNTERS
+    def finish(self) -> None:
+        """End the adding; raise TypeError or OverflowError if a counter is not a 64-bit integer."""
+        self.counts = array("q", self.added)
+        self.added = []
+
+    @property
+    def unfinished(self) -> Sequence[int]:
+        """The unfinished messages of each subject."""
+        return self.counts[_UNFINISHED::_COUNTERS]
+
+    def place_of(self, subject: Subject) -> int:
+        """Return the index of a subject's counters, -1 without counters."""
         if self._places is None:
             self._places = {id(each): index * _COUNTERS for index, each in enumerate(self.subjects)}
         return self._places.get(id(subject), -1)
@@ -145,30 +159,31 @@ def add_stats(subject: Subject, stats: dict[str, Any]) -> None:
 
 
 def advance(
-    subject: Subject,
-    counters: tuple[int, int, int],
-    unfinished: int,
-    before: NodeCounters | None,
-    now: NodeCounters,
+    subject: Subject, counters: tuple[int, int, int, int], before: NodeCounters | None, now: NodeCounters
 ) -> tuple[int, int, int, int]:
-    """Store one node's counters; return their growth since the last poll, and how many messages left."""
-    expected = len(now.subjects)
+    """Store one node's counters of a subject; return their growth since the last poll, and how many messages left."""
+    index = len(now.subjects)
     now.subjects.append(subject)
-    now.counts.extend(counters)
-    now.unfinished.append(unfinished)
+    now.added += counters
     if before is None:
-        return 0, 0, 0, 0
-    place = before.place_of(subject, expected)
-    if place < 0:
-        return (*counters, messages_out(counters[0], 0, unfinished))
-    counts = before.counts
-    messages, requeues, timeouts = counters
-    messages -= counts[place]
-    requeues -= counts[place + 1]
-    timeouts -= counts[place + 2]
-    if messages < 0 or requeues < 0 or timeouts < 0:  # the node restarted and counts from 0
-        return (*counters, messages_out(counters[0], 0, unfinished))
-    return messages, requeues, timeouts, messages_out(messages, before.unfinished[place // _COUNTERS], unfinished)
+        return _NO_GROWTH
+    # Nearly always the order is that of the last poll.
+    if index < len(before.subjects) and before.subjects[index] is subject:
+        place = index * _COUNTERS
+    else:
+        place = before.place_of(subject)
+    messages, requeues, timeouts, unfinished = counters
+    if place >= 0:
+        counts = before.counts
+        came = messages - counts[place]
+        requeued = requeues - counts[place + 1]
+        timed_out = timeouts - counts[place + 2]
+        if came >= 0 and requeued >= 0 and timed_out >= 0:
+            # messages_out, without the call
+            went = came + counts[place + _UNFINISHED] - unfinished
+            return came, requeued, timed_out, went if went > 0 else 0
+    # The subject is new on the node, or the node restarted and counts from 0.
+    return messages, requeues, timeouts, messages_out(messages, 0, unfinished)
 
 
 def add_latency(subject: Subject, percentiles: list[dict[str, float]]) -> None:
