@@ -155,7 +155,7 @@ try-wheel:
 extras: wheel
 	$(PYTHON) tests/packaging/extras.py $(ARGS)
 
-## Build the container image and test it. Needs podman and buildah; IMAGE_FLAGS=--debian makes the base images with mmdebstrap.
+## Build the container image and test it, with SPARK=1 also the one with Spark. Needs podman and buildah; IMAGE_FLAGS=--debian makes the base images with mmdebstrap.
 image: setup
 	@tests/containers/needed podman buildah
 	rm -rf build/image
@@ -163,6 +163,7 @@ image: setup
 	$(PYTHON) release/build.py --pure --to build/image/pure
 	$(PYTHON) release/image.py --tag nsqx --packages $(or $(PACKAGES),build/image/source) $(IMAGE_FLAGS)
 	$(PYTHON) release/image.py --tag nsqx:pure --packages build/image/pure $(IMAGE_FLAGS)
+	$(if $(SPARK),$(PYTHON) release/image.py --spark --packages $(or $(PACKAGES),build/image/source) $(IMAGE_FLAGS))
 	$(BIN)/python -m pytest -o python_files='check_*.py' $(ARGS) tests/containers
 
 ## Check the Helm chart. Needs Go and the network: helm is built, and the schemas of Kubernetes are downloaded.

@@ -1,10 +1,10 @@
-"""Builds the container image with buildah.
+"""Builds the container image, or the one with Spark, with buildah.
 
-    python release/image.py [--tag NAME] [--packages DIR] [--debian] [--build-flag FLAG ...]
+    python release/image.py [--spark] [--tag NAME] [--packages DIR] [--debian] [--build-flag FLAG ...]
 
 The packages come from DIR, by default dist/, where `make wheel` puts them. With --debian the base images are made by
 mmdebstrap from Debian's packages, so that none has to be pulled. --build-flag passes a flag to `buildah build`, such as
---build-flag=--volume=/etc/ssl/certs:/etc/ssl/certs:ro behind a proxy with certificates of its own.
+--build-flag=--volume=FILE:FILE:ro with the file of certificates of a proxy, /etc/ssl/certs/ca-certificates.crt.
 """
 
 from __future__ import annotations
@@ -54,18 +54,22 @@ def make_context(packages: Path, target: Path) -> str:
     (target / "packages").mkdir(parents=True)
     for path in (*found, ROOT / "constraints.txt"):
         shutil.copy(path, target / "packages")
-    shutil.copy(ROOT / "deploy" / "image" / "health.py", target)
+    for path in (ROOT / "deploy" / "image").glob("*.py"):
+        shutil.copy(path, target)
     return versions.pop()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tag", default="nsqx", help="the name of the image")
+    parser.add_argument("--spark", action="store_true", help="build the image with Spark")
+    parser.add_argument("--tag", help="the name of the image, by default nsqx or nsqx-spark")
     parser.add_argument("--packages", type=Path, default=ROOT / "dist", help="the directory of the packages")
     parser.add_argument("--debian", action="store_true", help="make the base images with mmdebstrap")
     parser.add_argument("--build-flag", action="append", default=[], help="a flag of buildah build")
     arguments = parser.parse_args()
     bases = []
+    file, tag = ("Containerfile.spark", "nsqx-spark") if arguments.spark else ("Containerfile", "nsqx")
+    tag = arguments.tag or tag
     try:
         if arguments.debian:
             for variable, (name, packages) in BASES.items():
@@ -73,14 +77,14 @@ def main() -> int:
                 bases.append(f"--build-arg={variable}=localhost/{name}")
         with tempfile.TemporaryDirectory(prefix="nsqx-image-") as scratch:
             version = make_context(arguments.packages, Path(scratch) / "context")
-            print(f"building the image {arguments.tag} of version {version}", flush=True)
+            print(f"building the image {tag} of version {version}", flush=True)
             # crun refuses machines with both versions of cgroups, so runc is preferred.
             runtime = ["--runtime=runc"] if shutil.which("runc") else []
             # Only Docker's format has health checks.
             _run(
-                *("buildah", "build", "--format=docker", "--layers", f"--tag={arguments.tag}", *runtime, *bases),
+                *("buildah", "build", "--format=docker", "--layers", f"--tag={tag}", *runtime, *bases),
                 *(f"--build-arg=VERSION={version}", *arguments.build_flag),
-                *(f"--file={ROOT / 'deploy' / 'image' / 'Containerfile'}", str(Path(scratch) / "context")),
+                *(f"--file={ROOT / 'deploy' / 'image' / file}", str(Path(scratch) / "context")),
             )
     except Failed as error:
         print(f"image.py: {error}", file=sys.stderr)

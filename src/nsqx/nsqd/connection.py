@@ -439,7 +439,11 @@ class ClientConnection(ByteReceiver):
         """Coalesce single FINs of a client that has many messages in flight."""
         if not self._pause.reasons & _COALESCES_FINS:
             self._pause.add(_COALESCES_FINS)
-            self._loop.call_later(_COALESCE_S, self._pause.remove, _COALESCES_FINS)
+            # Not self._pause.remove: Cython converts a typed method of another class wrongly, and GCC 14 refuses that.
+            self._loop.call_later(_COALESCE_S, self._end_coalescing)
+
+    def _end_coalescing(self) -> None:
+        self._pause.remove(_COALESCES_FINS)
 
     # Heartbeats
 
