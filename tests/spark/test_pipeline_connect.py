@@ -163,13 +163,10 @@ totals = [{ kind = "a", n = 2 }]
 
 JDBC = ["sink.totals={from='totals', type='jdbc', url='jdbc:h2:x', table='t'}"]
 WRONG = [
-    (
-        ["sink.files.type=jdbc", "sink.files.url=jdbc:h2:x", "sink.files.table=t"],
-        "jdbc does not work over Spark Connect",
-    ),
+    (JDBC, "sink.totals.type: jdbc does not work over Spark Connect, because its transactions need"),
     (["sink.totals={from='totals', type='console'}"], "console does not work over Spark Connect"),
     (["spark.packages=a:b:1"], "spark.packages: packages cannot be added over Spark Connect: start the server"),
-    (["spark.spark.driver.memory=1g"], "unknown key"),
+    (["spark.spark.driver.memory=1g"], "spark.driver.memory cannot be set over Spark Connect: set it where the server"),
     (["step.totals.sql=SELEC 1"], "step.totals.sql: Syntax error at or near 'SELEC'. (line 1, column 1)"),
     (["step.totals.sql=SELECT nombre FROM messages"], "step.totals.sql: A column, variable, or function parameter"),
     (["source.messages.require=nombre > 1"], "source.messages.require: invalid condition 'nombre > 1': "),
