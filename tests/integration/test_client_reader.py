@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from daemons import Fleet, free_port, wait_until
+from daemons import Fleet, free_port, require_go, wait_until
 from eventually import until
 from nsqx import ConfigError, ConnectFailed, Consumer, InvalidBody, Producer, Reader, ReadFailed
 
@@ -42,11 +42,27 @@ async def test_every_message_is_read_in_order_and_none_is_consumed(daemon, topic
     assert {message.nsqd_address for message in messages} == {daemon.http_address}
     assert all(message.value == message.body and message.error is None for message in messages)
     assert daemon.channel_stats(topic, "ch")["depth"] == len(BODIES)
-    # A consumer sees the same ids and timestamps.
+    # A consumer sees the same ids, timestamps and offsets.
     async with Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address) as consumer:
-        first = await anext(consumer)
-        assert (first.id, first.timestamp) == (messages[0].id, messages[0].timestamp)
-        first.requeue(0)
+        for read in messages[:20]:
+            message = await anext(consumer)
+            assert (message.id, message.timestamp) == (read.id, read.timestamp)
+            assert (message.offset, message.log) == (read.offset, read.log)
+            message.finish()
+
+
+@pytest.mark.parametrize("implementation", ["nsqx", "go"])
+async def test_a_message_of_a_topic_without_a_log_has_no_offset(fleet, topic, implementation):
+    if implementation == "go":
+        require_go()
+    flags = ("--store=classic",) if implementation == "nsqx" else ()
+    daemon = fleet.nsqd(implementation, *flags)
+    async with Producer(daemon.tcp_address) as producer:
+        await producer.publish(topic, b"1")
+    async with Consumer(topic, "ch", nsqd_tcp_addresses=daemon.tcp_address) as consumer:
+        message = await anext(consumer)
+        assert (message.offset, message.log) == (None, "")
+        message.finish()
 
 
 async def test_a_reader_starts_at_an_offset_or_a_time_or_the_end(daemon, topic):

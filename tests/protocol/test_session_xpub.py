@@ -9,6 +9,7 @@ from conversation import SessionClient
 
 from broker_bench import MS, SECOND, Bench
 from nsqx.errors import ProtocolError
+from nsqx.wire.log_place import decode_log_place
 from rawclient import ERROR, OK, RESPONSE, Frame, identify, mpub_body, pub, sized, sub, xpub
 
 
@@ -31,6 +32,23 @@ def negotiated(bench):
 
 def response(**fields):
     return [Frame(RESPONSE, json.dumps(fields, separators=(",", ":")).encode())]
+
+
+def test_sub_is_answered_with_the_log_of_the_topic(bench, talk):
+    client = bench.consume("t", "other", 10)
+    talk.send(xpub("t", [b"1", b"2", b"3"]))
+    (answer,) = talk.send(sub("t", "c"))
+    place = decode_log_place(answer.data)
+    log = bench.broker.logs.find("t")
+    assert (answer.type, place.log) == (RESPONSE, f"{log.identity.log_id:016x}")
+    assert [place.offset(message.id) for message in client.link.take_messages()] == [0, 1, 2]
+
+
+def test_sub_is_answered_with_ok_if_there_is_no_log_or_the_client_did_not_ask(tmp_path, bench):
+    assert SessionClient(bench).send(sub("t", "c")) == [OK]
+    (tmp_path / "classic").mkdir()
+    classic = Bench(tmp_path / "classic", store="classic")
+    assert negotiated(classic).send(sub("t", "c")) == [OK]
 
 
 def test_a_publish_is_answered_with_its_offset(bench, talk):

@@ -319,6 +319,16 @@ class Message:
         """Address of the nsqd that delivered the message."""
         return self._message.nsqd_address
 
+    @property
+    def offset(self) -> int | None:
+        """The offset in the log of the topic; None if the topic has no log."""
+        return self._message.offset
+
+    @property
+    def log(self) -> str:
+        """The id of the log of the topic; empty if the topic has none."""
+        return self._message.log
+
     def _fail(self, answer: Callable[[], object]) -> None:
         self._is_answered = True
         self._thread.call(answer)

@@ -26,8 +26,17 @@ from nsqx.client.rdy import ReadyDistribution
 from nsqx.client.stop_signals import stop_on_signals
 from nsqx.client.subscription import Message, Subscription
 from nsqx.client.telemetry import ConsumerTelemetry, consumer_telemetry
-from nsqx.errors import ClientClosed, ConfigError, ConnectFailed, ConnectionClosed, LookupFailed, NSQError
+from nsqx.errors import (
+    ClientClosed,
+    ConfigError,
+    ConnectFailed,
+    ConnectionClosed,
+    ConnectRefused,
+    LookupFailed,
+    NSQError,
+)
 from nsqx.wire import requests
+from nsqx.wire.log_place import decode_log_place
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -421,16 +430,21 @@ class Consumer:
             return
         self._connecting.add(address)
         try:
-            connection, terms = await open_connection(address, self.options, max_frame_size=self.options.max_msg_size)
+            size = self.options.max_msg_size
+            connection, terms = await open_connection(address, self.options, max_frame_size=size, asks_extras=True)
             try:
                 async with asyncio.timeout(SETUP_TIMEOUT_S):
-                    await connection.request(requests.encode_subscribe(self.topic, self.channel))
+                    answer = await connection.request(requests.encode_subscribe(self.topic, self.channel))
+                place = decode_log_place(answer)
             except TimeoutError:
                 connection.fail(ConnectFailed("SUB timed out"))
                 raise ConnectFailed(f"{address}: nsqd did not answer SUB within {SETUP_TIMEOUT_S:g} s") from None
             except NSQError as error:
                 connection.fail(error)
                 raise connect_error(address, error) from error
+            except ValueError as error:
+                connection.close()
+                raise ConnectRefused(f"{address}: {error}") from None
             except BaseException:
                 connection.close()
                 raise
@@ -442,6 +456,7 @@ class Consumer:
                 terms.max_rdy_count,
                 self._requeue_delay_s,
                 self._clock,
+                place,
             )
             if self._state != _RUNNING:
                 connection.close()

@@ -65,11 +65,12 @@ async def open_connection(
     *,
     max_frame_size: int = 0,
     needs_xpub: bool = False,
-    asks_ports: bool = False,
+    asks_extras: bool = False,
 ) -> tuple[NsqdConnection, Terms]:
     """Connect and do the handshake; raises ConnectFailed or ConnectRefused. The connection has no receiver yet.
 
-    With ``needs_xpub``, an nsqd that does not know XPUB is refused. With ``asks_ports``, the terms have the HTTP port.
+    With ``needs_xpub``, an nsqd that does not know XPUB is refused. With ``asks_extras``, nsqx's
+    nsqd adds to its answers: the terms have the HTTP port, and the answer to SUB has the log of the topic.
     """
     loop = asyncio.get_running_loop()
     # An interval of 0 selects nsqd's default.
@@ -84,7 +85,7 @@ async def open_connection(
     try:
         await _connect(connection, address, options, loop)
         async with asyncio.timeout(SETUP_TIMEOUT_S):
-            return connection, await _set_up(connection, options, needs_xpub, asks_ports)
+            return connection, await _set_up(connection, options, needs_xpub, asks_extras)
     except TimeoutError:
         connection.fail(ConnectFailed("the handshake timed out"))
         raise ConnectFailed(f"{address}: nsqd did not answer in time") from None
@@ -128,10 +129,10 @@ async def _connect(connection: Any, text: str, options: Options, loop: asyncio.A
         raise ConnectFailed(f"{text}: invalid host name") from error
 
 
-async def _set_up(connection: NsqdConnection, options: Options, needs_xpub: bool, asks_ports: bool) -> Terms:
+async def _set_up(connection: NsqdConnection, options: Options, needs_xpub: bool, asks_extras: bool) -> Terms:
     connection.send(requests.MAGIC)
     fields = identify_fields(options)
-    if needs_xpub or asks_ports:
+    if needs_xpub or asks_extras:
         fields["nsqx"] = True
     terms = _read_terms(await connection.request(requests.encode_identify(fields)))
     if needs_xpub and not terms.xpub:

@@ -40,6 +40,7 @@ cdef class Subscription(FrameReceiver):
     cdef readonly int64_t requeue_count
     cdef readonly double ready_at_s
     cdef readonly double last_message_s
+    cdef readonly object log_place
     cdef public bint is_backing_off
     cdef readonly bint is_closing
     cdef object _owner

@@ -18,6 +18,7 @@ from nsqx.errors import AlreadyAnswered
 from nsqx.wire import encode, requests
 
 if TYPE_CHECKING:
+    from nsqx.wire.log_place import LogPlace
     from nsqx.wire.responses import FrameReader
 
 _CLOSE_WAIT = b"CLOSE_WAIT"
@@ -99,6 +100,18 @@ class Message:
         """Address of the nsqd that delivered the message."""
         return self._subscription.connection.address
 
+    @property
+    def offset(self) -> int | None:
+        """The offset in the log of the topic; None if the topic has no log."""
+        place = self._subscription.log_place
+        return None if place is None else place.offset(self.id)
+
+    @property
+    def log(self) -> str:
+        """The id of the log of the topic; empty if the topic has none. Offsets count within one log."""
+        place = self._subscription.log_place
+        return "" if place is None else place.log
+
     def _failed(self) -> None:
         """Raise the backoff level, for a message that is given up."""
         self._subscription.failed()
@@ -136,6 +149,7 @@ class Subscription(FrameReceiver):
         "is_backing_off",
         "is_closing",
         "last_message_s",
+        "log_place",
         "max_ready_count",
         "message_count",
         "ready_at_s",
@@ -152,9 +166,11 @@ class Subscription(FrameReceiver):
         max_ready_count: int,
         requeue_delay_s: Callable[[int], float],
         clock: Callable[[], float],
+        log_place: LogPlace | None = None,
     ) -> None:
         """``requeue_delay_s`` returns the default requeue delay for a number of attempts."""
         self.connection = connection
+        self.log_place = log_place
         self.max_ready_count = max_ready_count
         self.ready_count = 0
         self.in_flight_count = 0

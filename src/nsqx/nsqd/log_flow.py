@@ -31,6 +31,7 @@ from nsqx.queues.log.reader import FOUND, UNREAD, LogReader
 from nsqx.queues.log.segment_times import SegmentIndexJob
 from nsqx.queues.log.state import EVERY_CHANNEL, Changes
 from nsqx.units import NS_PER_MS
+from nsqx.wire.log_place import LogPlace
 
 if TYPE_CHECKING:
     from nsqx.nsqd.broker import Broker
@@ -187,6 +188,11 @@ class LogFlow(TopicFlow):
             "dropped": self._dropped_count + sum([cursor.dropped_count for cursor in self._cursors]),
             "expired": sum([cursor.expired_count for cursor in self._cursors]),
         }
+
+    def log_place(self) -> LogPlace:
+        """Return what clients must know of the log."""
+        identity = self._log.identity
+        return LogPlace(f"{identity.log_id:016x}", identity.first_id)
 
     def note_settings(self) -> None:
         """Use the changed settings of the topic."""

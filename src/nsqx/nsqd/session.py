@@ -36,6 +36,7 @@ from nsqx.wire.commands import (
     parse_digits,
     wrap_int64,
 )
+from nsqx.wire.log_place import encode_log_place
 from nsqx.wire.message import ID_LENGTH
 from nsqx.wire.xpub import XpubAnswer, decode_xpub, encode_xpub_answer
 
@@ -550,7 +551,11 @@ class ClientSession(ByteReceiver):
         client.state = _SUBSCRIBED
         client.channel = self._channel = channel
         self._commits.hold_until_recorded(client, "SUB", topic)
-        self._send(frames.OK)
+        place = topic.log_place() if client.has_nsqx else None
+        if place is None:
+            self._send(frames.OK)
+        else:
+            self._respond(encode_log_place(place))
         if self._broker.authorizer.is_enabled:
             self._stop_at(WatchRights(topic_name, channel_name))
 

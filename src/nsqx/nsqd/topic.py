@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.topic_settings import TopicSettings
     from nsqx.queues.diskqueue import DiskQueue
     from nsqx.queues.log.log import TopicLog
+    from nsqx.wire.log_place import LogPlace
 
 
 class Topic:
@@ -107,6 +108,10 @@ class Topic:
     def log_stats(self) -> LogStats | None:
         """Return the numbers of the topic's log; None if it has none."""
         return self._flow.log_stats()
+
+    def log_place(self) -> LogPlace | None:
+        """Return what clients must know of the topic's log; None if it has none."""
+        return self._flow.log_place()
 
     # Publishing
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nsqx.nsqd.log_stats import LogStats
     from nsqx.queues.diskqueue import DiskQueue
     from nsqx.queues.log.log import TopicLog
+    from nsqx.wire.log_place import LogPlace
 
 
 class TopicFlow:
@@ -45,6 +46,10 @@ class TopicFlow:
 
     def log_stats(self) -> LogStats | None:
         """Return the numbers of the log; None if there is none."""
+        return None
+
+    def log_place(self) -> LogPlace | None:
+        """Return what clients must know of the log; None if there is none."""
         return None
 
     def note_settings(self) -> None:

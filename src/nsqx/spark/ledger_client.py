@@ -195,7 +195,7 @@ class LedgerClient:
         found = _ADDRESSES.known.get(node)
         if found is not None:
             return found
-        connection, terms = await open_connection(node, self._checked, asks_ports=True)
+        connection, terms = await open_connection(node, self._checked, asks_extras=True)
         connection.fail(ClientError("not needed any more"))
         if not terms.http_port:
             raise ConfigError(

@@ -143,7 +143,7 @@ class LogCluster:
             if node.name == address and node.address and address not in self.away:
                 return int(node.address.rpartition(":")[2])
         try:
-            connection, terms = await open_connection(address, self._checked, asks_ports=True)
+            connection, terms = await open_connection(address, self._checked, asks_extras=True)
         except ClientError as error:
             return str(error)
         connection.fail(ClientError("not needed any more"))

@@ -22,8 +22,8 @@ MEMBERS = {
     " publish_deferred publish_many publish_timeout_s publisher start",
     "nsqx.Consumer": "batches channel connected_addresses health is_connected is_starved last_error max_in_flight"
     " options run start stats stop topic",
-    "nsqx.Message": "answer_later attempts body error finish id is_answered is_detached is_lost nsqd_address requeue"
-    " timestamp touch value",
+    "nsqx.Message": "answer_later attempts body error finish id is_answered is_detached is_lost log nsqd_address offset"
+    " requeue timestamp touch value",
     "nsqx.Reader": "close health is_connected last_error positions read start topic",
     "nsqx.App": "health include is_connected lifespan producer publisher run start stop subscriber subscribers",
     "nsqx.TopicPublisher": "publish publish_deferred publish_many topic",
