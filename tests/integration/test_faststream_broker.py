@@ -576,7 +576,7 @@ async def test_stop_cancels_handlers_that_take_too_long(
     await soon(broker.stop())
     assert cancelled.is_set()
     await counts(nsqd, topic, depth=1, in_flight_count=0)
-    assert "stop timed out: 1 messages were not answered" in caplog.text
+    assert "stopped with unanswered messages: 1" in caplog.text
 
 
 async def test_a_broker_that_has_not_started_is_stopped(nsqd: LocalBroker) -> None:

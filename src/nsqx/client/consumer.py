@@ -273,7 +273,7 @@ class Consumer:
                 await self._dispatcher.finished()
         except TimeoutError:
             left = sum(each.in_flight_count for each in self._subscriptions.values())
-            log.warning("%s/%s: stopped with %d unanswered messages", self.topic, self.channel, left)
+            log.warning("%s/%s: stopped with unanswered messages: %d", self.topic, self.channel, left)
         finally:
             impatience.cancel()
             self._state = _STOPPED
