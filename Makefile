@@ -38,10 +38,16 @@ ci:
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory ci-other-builds
 
-# The daemons with topic logs, and the rules and the models on the uncompiled package. The cluster of the demo has topic
-# logs in any case.
+# Integration tests that are the same with topic logs: they use no nsqd, name the store themselves, or only connect.
+SAME_WITH_LOGS := access bench browser_requests client_numbered client_reader context_command debug_log demo dual_stack \
+  faststream_behaviour faststream_broker faststream_tools http_client http_server https_handshakes log_limits \
+  log_positions log_read login_attempts nsqadmin_alerts nsqadmin_clusters nsqadmin_history nsqadmin_logs nsqlookupd \
+  numbered_publishes secured_http served_openapi shells taskiq_broker tls_files topic_conversion topic_rules \
+  transactions unusual_paths up upgrade
+
+# The daemons with topic logs, and the rules and the models on the uncompiled package.
 ci-other-builds:
-	@$(MAKE) --no-print-directory log ARGS="--ignore=tests/integration/test_demo.py"
+	@$(MAKE) --no-print-directory log ARGS="$(SAME_WITH_LOGS:%=--ignore=tests/integration/test_%.py)"
 	@$(MAKE) --no-print-directory pure ARGS="tests/unit tests/protocol tests/faults/test_model_log.py"
 
 ## Install the system packages that the tests need.
