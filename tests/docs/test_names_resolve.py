@@ -62,6 +62,7 @@ def names() -> KnownNames:
     return read_names(ROOT, read_elsewhere(ELSEWHERE))
 
 
+@pytest.mark.timeout(300)  # reads the whole project
 def test_every_name_exists_and_every_listed_name_is_needed(names: KnownNames) -> None:
     lines = unresolved(names, PAGES)
     assert not lines, f"correct the name, or add it to {ELSEWHERE.name}:\n" + "\n".join(lines)
